@@ -66,6 +66,7 @@ def stated_options(
     memory_margin: float,
     top: int,
     search_options: Level,
+    all_nodes: bool,
 ) -> SearchOptions:
     """What the options of the search state.
 
@@ -83,6 +84,7 @@ def stated_options(
         memory_margin=memory_margin,
         top=top,
         search_options=search_options,
+        whole_cluster=all_nodes,
         fix=held,
         exclude=excluded,
     )
@@ -101,8 +103,13 @@ OBJECTIVE = click.option(
     type=OneOf("objective", names.OBJECTIVES),
     default="time",
     help="What is best: the fastest step, the most free memory near it, the least money or energy, "
-    "the fewest GPUs on which the job fits and meets a deadline (these three may leave nodes "
-    "unused), or the longest sequence that trains.",
+    "the fewest GPUs on which the job fits and meets a deadline, or the longest sequence that "
+    "trains. All but memory and the longest sequence may leave nodes unused.",
+)
+ALL_NODES = click.option(
+    "--all-nodes",
+    is_flag=True,
+    help="Use all nodes of the cluster, though fewer of them may be better.",
 )
 SLACK = click.option(
     "--slack",
@@ -135,6 +142,7 @@ search_options = gathered(
         OBJECTIVE,
         SLACK,
         DEADLINE,
+        ALL_NODES,
         click.option(
             "--fix",
             multiple=True,

@@ -44,7 +44,7 @@ from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan, UnevenStages
 from trainplan.planner.runtimes import launch_rules
-from trainplan.planner.settings import ELSEWHERE, assumed_text
+from trainplan.planner.settings import ELSEWHERE
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle, rules_of_job
 
 ASKS_A_NUMBER = ("gpus", "context")
@@ -76,8 +76,7 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     order = [stages_sentence(stages)] if stages else []
     rivals = (*rivals_lines(plan), *inside_lines(plan))
     proof = certificate_text(plan)
-    alike = [assumed_text(plan.assumed)] if plan.assumed else []
-    yield stacked(*map(Text, (*rivals, *order, job_line(plan.job), *alike, proof, *lines)))
+    yield stacked(*map(Text, (*rivals, *order, job_line(plan.job), proof, *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
@@ -127,8 +126,9 @@ def _ends(proof: Certificate) -> Iterator[str]:
 def _space(proof: Certificate) -> str:
     """How much was searched."""
     layouts, settings = plural(proof.space_size, "layout"), proof.settings
-    many = len(settings.combinations) if settings else 0
-    return f"{layouts} ({many} combinations of settings each)" if many else layouts
+    many, target = len(settings.combinations) if settings else 0, proof.objective
+    sizes = "" if target.tried_all or target.name == "time" else f" on {len(target.tried)} sizes"
+    return f"{layouts} ({many} combinations of settings each){sizes}" if many else layouts + sizes
 
 
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:

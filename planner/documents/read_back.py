@@ -16,10 +16,7 @@ _BEST = {"rank": 1, "near_tie": False, "inside_measured": None}
 _PLAN = TypeAdapter(Plan)
 _ELSEWHERE = ("runtime_version", "memory_margin", "choices", "sources", "notes")
 """Fields that the document keeps under `provenance`."""
-_SAME = (
-    *("certificate", "refused", "other_schedules", "placement", "apart", "evidence", "spent"),
-    "assumed",
-)
+_SAME = ("certificate", "refused", "other_schedules", "placement", "apart", "evidence", "spent")
 
 
 def plan_from_json(text: str) -> Plan:

@@ -1,8 +1,10 @@
 """The whole search of a job: its objective, then what lies outside the tree of even stages."""
 
 from trainplan.planner.goals.after_even import with_uneven_stages
+from trainplan.planner.goals.best_part import best_part
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach
+from trainplan.planner.goals.uneven import wants_uneven
 from trainplan.planner.goals.with_groups import with_groups
 
 
@@ -12,11 +14,19 @@ def answer(context: SearchContext) -> Reached:
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
-    if context.options.objective == "context":
+    options = context.options
+    if options.objective in ("cost", "energy", "gpus") or _may_leave_nodes_out(context):
+        return best_part(context)
+    if options.objective != "time":
         return reach(context)
     # The objective over settings and stages: no layout of the grid is better than the bound.
-    reached = reach(context)
     # Unlike node groups: nor is one whose pipeline ranks live in one group each.
-    reached = with_groups(context, reached)
     # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.
-    return with_uneven_stages(reached)
+    return with_uneven_stages(with_groups(context, reach(context)))
+
+
+def _may_leave_nodes_out(context: SearchContext) -> bool:
+    """Is the fastest step looked for on parts of the cluster too?"""
+    options = context.options
+    alone = options.whole_cluster or options.tower == "apart" or wants_uneven(options)
+    return options.objective == "time" and not alone

@@ -1,71 +1,82 @@
-"""How many of the nodes to use: the cheapest, the thriftiest and the fewest.
+"""Parts of a cluster that an objective may use, and what a second on each is worth.
 
-Sizes tried: of one group of nodes every number of whole nodes, or about 32 evenly spaced ones and
-the powers of two where there are more; of several groups, each is used whole or not at all. The
-answer is exact over the sizes tried. The whole cluster comes first; a size whose floor is no better
-than the best answer so far is not searched. Stages may be uneven, but not for energy.
+Of one kind of nodes every number of whole nodes is a part, or about 32 evenly spaced ones and the
+powers of two where there are more. Of several groups every combination of numbers of nodes is,
+where there are few; else each group alone with its numbers of nodes, and combinations of a few
+evenly spaced numbers of each. Equal parts are tried once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import combinations
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
 
 import numpy as np
 
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.run_costs import longest_step_seconds, price_per_second, run_steps
-from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.even import EvenAnswer
-from trainplan.planner.goals.uneven import faster_splits, splits_freely
-from trainplan.planner.plan import Name, SearchOptions, Tried
-from trainplan.planner.tree import Search, SearchResult, UnevenResult
+from trainplan.planner.plan import Name
+from trainplan.planner.tree import SearchResult, UnevenResult
 
-OPENED = 240
-"""Layouts that searches for uneven stages open on all sizes together. Source: assumed; seconds."""
 MOST_SIZES = 32
-"""Numbers of nodes tried, about."""
-
-
-@dataclass(frozen=True, slots=True)
-class BestSize:
-    """The part of the cluster that is best by one figure, and what is proven of the others."""
-
-    context: SearchContext
-    value: float
-    """Figure of its best layout; infinite where no size has an answer."""
-    tried: tuple[Tried, ...]
-    """Every size, with the figure no layout of it goes below."""
-    found: SearchResult | None
-    """The search that found it; null where no size has an answer."""
-    uneven_result: UnevenResult | None = None
-    """The search for uneven stages after it; null where they are not asked for."""
-
-    @property
-    def lower_bound(self) -> float:
-        """No layout of any size has a smaller figure."""
-        return min(*(one.bound for one in self.tried), self.value)
+"""Numbers of nodes of one group that are tried, about."""
+MOST_COMBINED = 64
+"""Combinations of numbers of nodes of several groups, about."""
 
 
 def part_jobs(job: Job) -> tuple[Job, ...]:
     """The job on every part of its cluster that is tried, fewest GPUs first."""
-    parts = sorted(_parts(job.cluster), key=lambda cluster: cluster.num_gpus)
-    return tuple(job.model_copy(update={"cluster": cluster}) for cluster in parts)
+    parts = {_kinds(one): one for one in _parts(job.cluster)}  # of equal ones the last
+    ordered = sorted(parts.values(), key=lambda cluster: cluster.num_gpus)
+    return tuple(job.model_copy(update={"cluster": cluster}) for cluster in ordered)
+
+
+def tries_all(cluster: ClusterSpec) -> bool:
+    """Is every combination of numbers of nodes a part that is tried?"""
+    nodes = [group.num_nodes for group in cluster.groups]
+    if not is_heterogeneous(cluster):
+        return sum(nodes) <= MOST_SIZES
+    return prod(count + 1 for count in nodes) <= MOST_COMBINED
+
+
+def _kinds(cluster: ClusterSpec) -> tuple[str, ...]:
+    """Equal for clusters that differ in the order of their groups alone."""
+    return tuple(sorted(repr(group) for group in cluster.groups))
 
 
 def _parts(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
-    groups = cluster.groups
-    if len(groups) == 1:
-        for nodes in node_counts(groups[0].num_nodes):
-            group = groups[0].model_copy(update={"num_nodes": nodes})
-            yield cluster.model_copy(update={"groups": (group,)})
+    nodes = [group.num_nodes for group in cluster.groups]
+    if not is_heterogeneous(cluster):
+        for count in node_counts(sum(nodes)):
+            before = np.cumsum([0, *nodes[:-1]])
+            yield _part(cluster, np.clip(count - before, 0, nodes).tolist())
         return
-    for count in range(1, len(groups) + 1):
-        for some in combinations(groups, count):
-            yield cluster.model_copy(update={"groups": some})
+    tried = [{*range(count + 1)} for count in nodes]
+    if not tries_all(cluster):
+        for group, most in enumerate(nodes):
+            for count in node_counts(most):
+                yield _part(cluster, [count if i == group else 0 for i in range(len(nodes))])
+        each = int(MOST_COMBINED ** (1 / len(nodes))) - 1
+        tried = [{count * i // max(1, each) for i in range(each + 1)} for count in nodes]
+    for counts in product(*tried):
+        if any(counts):
+            yield _part(cluster, counts)
+    yield cluster
+
+
+def _part(cluster: ClusterSpec, counts: Iterable[int]) -> ClusterSpec:
+    """So many nodes of each group; what joins groups is left out where one is left."""
+    pairs = zip(cluster.groups, counts, strict=True)
+    groups = tuple(group.model_copy(update={"num_nodes": count}) for group, count in pairs if count)
+    if groups == cluster.groups:
+        return cluster
+    between = cluster.between_groups if len(groups) > 1 else None
+    return cluster.model_copy(update={"groups": groups, "between_groups": between})
 
 
 def node_counts(most: int) -> tuple[int, ...]:
@@ -97,63 +108,7 @@ def longest_step(context: SearchContext) -> float:
     return np.inf if days is None else longest_step_seconds(context.job, days)
 
 
-def cheapest_size(context: SearchContext, name: Name) -> BestSize:
-    """The size whose best layout costs least money (`cost`) or joules (`energy`).
-
-    Raises:
-        PlanError: A price, a power limit or another number of the machine is unknown.
-    """
-    most, figure = longest_step(context), figure_of(name)
-    limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
-    splits = _Splits(context.options, name)
-    parts = map(context.with_job, part_jobs(context.job))
-    waiting = [_size(one, figure, scale_of(one.job, name), most) for one in parts]
-    waiting.sort(key=lambda size: (size.context.job.cluster != context.job.cluster, size.bound))
-    best = BestSize(context, np.inf, (), None)
-
-    def search(size: _Size, value: float) -> tuple[float, float]:
-        nonlocal best
-        beats = value / size.scale
-        found = context.best(size.search, min(beats, limit))
-        uneven_result = splits.below(size.context, found, min(beats, limit))
-        bound = lower_bound_of(found, uneven_result) * size.scale
-        own = value_of(found, uneven_result) * size.scale
-        if own < value:
-            best = BestSize(size.context, own, (), found, uneven_result)
-        # where a value was to beat, dearer layouts were not looked at
-        return own, min(bound, own, value) if beats < limit else bound
-
-    sizes = [(size, size.bound) for size in waiting]
-    tried = [
-        Tried.of(size.context.job.cluster.num_gpus, own, bound)
-        for size, own, bound in best_first(sizes, search, context.budget.spent)
-    ]
-    return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
-
-
-def fewest_gpus(context: SearchContext) -> BestSize:
-    """The smallest size on which the run ends before the deadline.
-
-    Raises:
-        PlanError: A number of the machine is unknown, or the tokens of the run are.
-    """
-    cutoff_s = np.nextafter(longest_step(context), np.inf)
-    splits = _Splits(context.options, "gpus")
-    tried: list[Tried] = []
-    for one in map(context.with_job, part_jobs(context.job)):
-        gpus = one.job.cluster.num_gpus
-        found, uneven_result = context.any(one.search(), cutoff_s), None
-        if found.value >= cutoff_s:
-            uneven_result = splits.below(one, found, cutoff_s, any_answer=True)
-        if value_of(found, uneven_result) < cutoff_s:
-            tried.append(Tried.of(gpus, gpus, gpus))
-            return BestSize(one, gpus, tuple(tried), found, uneven_result)
-        settled = found.complete and lower_bound_of(found, uneven_result) >= cutoff_s
-        tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
-    return BestSize(context, np.inf, tuple(tried), None)
-
-
-def value_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
+def value_of(found: SearchResult | EvenAnswer, uneven_result: UnevenResult | None) -> float:
     """Objective of the best layout of two searches, for even stages and for all."""
     return (
         found.value
@@ -162,63 +117,13 @@ def value_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
     )
 
 
-def lower_bound_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
+def lower_bound_of(found: SearchResult | EvenAnswer, uneven_result: UnevenResult | None) -> float:
     """Objective that no layout of two searches goes below."""
     return (
         found.lower_bound_s
         if uneven_result is None
         else min(found.lower_bound_s, uneven_result.lower_bound_s)
     )
-
-
-class _Splits:
-    """Searches for uneven stages on one size after the other.
-
-    Without a time limit they open no more layouts together than on one size alone.
-    """
-
-    def __init__(self, options: SearchOptions, name: Name) -> None:
-        self._may_open = OPENED
-        self._wanted = name != "energy" and not options.only_answer
-
-    def below(
-        self,
-        context: SearchContext,
-        found: SearchResult,
-        cutoff_s: float,
-        *,
-        any_answer: bool = False,
-    ) -> UnevenResult | None:
-        """What they give below some seconds; null where they are not asked for."""
-        if not self._wanted or not splits_freely(context, context.options):
-            return None
-        uneven_result = faster_splits(
-            context,
-            EvenAnswer.of(context.group, found),
-            cutoff_s,
-            most=self._may_open,
-            any_answer=any_answer,
-            brief=True,
-        )
-        self._may_open -= uneven_result.expanded
-        return uneven_result
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """A part of the cluster that waits to be searched."""
-
-    context: SearchContext
-    search: Search
-    scale: float
-    bound: float
-    """Figure no layout of it goes below."""
-
-
-def _size(context: SearchContext, figure: Figure, scale: float, most: float) -> _Size:
-    search = context.search(figure, most_seconds=most)
-    bound = search.nodes.smallest * scale if search.step_bound_s <= most else np.inf
-    return _Size(context, search, scale, bound)
 
 
 def figure_of(name: Name) -> Figure:

@@ -57,6 +57,8 @@ class SearchContext(Context):
     workers: Workers = ALONE
     only: tuple[Rule, ...] = ()
     """Which layouts are looked at, beside the choices of the user."""
+    beat_s: float = np.inf
+    """Seconds of a step that is known: the fastest layout is looked for among faster ones."""
 
     @classmethod
     def of(

@@ -10,8 +10,8 @@ import numpy as np
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.settings import Combination
-from trainplan.planner.tree import Group, Pool, Search, SearchResult, groups_of
+from trainplan.planner.settings import Combination, covers
+from trainplan.planner.tree import Group, Member, Pool, Search, SearchResult, groups_of
 from trainplan.planner.work import run_together
 
 
@@ -72,10 +72,30 @@ class EvenTree:
     searches: tuple[Search, ...]
 
     @classmethod
-    def begin(cls, context: SearchContext, every: Sequence[Combination], top: int) -> EvenTree:
-        """One search for each group of combinations that is not covered by others, not begun."""
-        groups = groups_of([context.member(one) for one in every if not one.covered], context)
+    def begin(
+        cls,
+        context: SearchContext,
+        every: Sequence[Combination],
+        top: int,
+        like: EvenTree | None = None,
+    ) -> EvenTree:
+        """One search for each group of combinations that is not covered by others, not begun.
+
+        They are grouped as those of the same job on another part of its cluster, if they may be.
+        """
+        members = [context.member(one) for one in every if not one.covered]
+        groups = (like and like._grouped(members)) or groups_of(members, context)
         return cls(groups, tuple(context.search_group(one, top=top) for one in groups))
+
+    def _grouped(self, members: Sequence[Member]) -> tuple[Group, ...]:
+        """Combinations of another job in groups with the same settings; none if they are unlike."""
+        own = {one.combination.settings: one for one in members}
+        known = [[one.combination.settings for one in group.members] for group in self.groups]
+        if own.keys() != {one for some in known for one in some}:
+            return ()
+        groups = [[own[one] for one in some] for some in known]
+        holds = (covers(some[0].combination, x.combination) for some in groups for x in some[1:])
+        return tuple(Group(tuple(some)) for some in groups) if all(holds) else ()
 
     @property
     def best(self) -> int:
@@ -89,10 +109,14 @@ class EvenTree:
         return len(members[answer.member if answer else 0].combination.settings)
 
     def run(self, context: SearchContext) -> SearchResult:
-        """Open branches until the best answer is proved, or the time is over."""
+        """Open branches until the best answer is proved, or the time is over.
+
+        Run again, it goes on.
+        """
         for one in self.searches:
             one.budget = context.budget
-        best = run_together(self.searches, context.budget)
+            one.lower(context.beat_s)
+        best = run_together(self.searches, context.budget, best=context.beat_s)
         order = sorted(self.searches, key=lambda one: one.smallest)
         while np.isinf(best) and order and order[0].smallest < np.inf:
             one = order.pop(0)

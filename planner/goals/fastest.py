@@ -41,21 +41,35 @@ class Fastest:
     """What is proved of settings, where some were varied."""
 
 
-def fastest(context: SearchContext, every: Sequence[Combination] = ()) -> Fastest:
+def fastest(
+    context: SearchContext,
+    every: Sequence[Combination] = (),
+    tree: EvenTree | None = None,
+    known: UnevenResult | None = None,
+) -> Fastest:
     """The best layout of a job under each of some combinations, or under its own settings alone.
+
+    A tree of them that has begun goes on; of uneven stages something may be `known`.
 
     Raises:
         PlanError: A number of the machine is unknown.
     """
     every = every or (Combination(context.job, ()),)
-    tree = EvenTree.begin(context, every, top=_seeds(context))
+    tree = tree or EvenTree.begin(context, every, top=_seeds(context))
     found = tree.run(context)
     if found.finalists is None:
         return _nothing(context, every, found)
     even, uneven_result = tree.answer(), None
     if looks_for_uneven(context) and not wants_uneven(context.options):
-        uneven_result = faster_splits(context, even)
+        uneven_result = _faster(known, faster_splits(context, even))
     return _fastest(context, every, tree, uneven_result)
+
+
+def _faster(one: UnevenResult | None, other: UnevenResult) -> UnevenResult:
+    """The better of two searches of one job."""
+    if one is None or one.table is None:
+        return other
+    return one if other.table is None or one.step_time_s < other.step_time_s else other
 
 
 def settings_of_fastest(context: SearchContext) -> tuple[SearchContext, Settings | None]:
@@ -75,7 +89,7 @@ def settings_of_fastest(context: SearchContext) -> tuple[SearchContext, Settings
 
 def _nothing(context: SearchContext, every: Sequence[Combination], found: SearchResult) -> Fastest:
     """Nothing fits under any combination: the reasons are those of the job's own settings."""
-    if found.complete:
+    if found.complete and not np.isfinite(context.beat_s):
         own = context if len(every) > 1 else context.with_job(every[0].job)
         found = own.search(exhaustive=True).run(context.budget)
     return Fastest(context, found, None)

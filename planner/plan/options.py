@@ -47,6 +47,8 @@ class SearchOptions(Spec):
     """Settings of the runtime that the search varies where the job states none."""
     tower: Literal["unified", "apart"] = "unified"
     """The tower runs on the first stage of the decoder, or on GPUs of its own."""
+    whole_cluster: bool = False
+    """All nodes are used, though fewer may be better."""
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
 

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec
 
@@ -13,19 +14,27 @@ Name = Literal["time", "memory", "cost", "energy", "gpus", "context"]
 
 
 class Tried(Spec):
-    """One size of the cluster and what is known of it."""
+    """One part of the cluster and what is known of it."""
 
     num_gpus: int = Field(ge=1)
     """GPUs of the part."""
+    cluster: str
+    """Its nodes, as `--cluster` takes them."""
     value: float | None
     """Objective of its best layout; null: none is better than the answer."""
     lower_bound: float | None
     """No layout of it has a smaller objective; null: none is an answer."""
 
     @classmethod
-    def of(cls, num_gpus: int, value: float, lower_bound: float) -> Self:
+    def of(cls, cluster: ClusterSpec, value: float, lower_bound: float) -> Self:
         """With infinite numbers as null."""
-        return cls(num_gpus=num_gpus, value=finite(value), lower_bound=finite(lower_bound))
+        nodes = (f"{one.num_nodes}x{one.gpus_per_node}:{one.gpu}" for one in cluster.groups)
+        return cls(
+            num_gpus=cluster.num_gpus,
+            cluster="+".join(nodes),
+            value=finite(value),
+            lower_bound=finite(lower_bound),
+        )
 
     @property
     def bound(self) -> float:
@@ -72,7 +81,9 @@ class Target(Spec):
     step_time_limit_s: float | None = None
     """Steps that take longer are no answer: the slack or the deadline."""
     tried: tuple[Tried, ...] = ()
-    """Sizes of the cluster, where the objective may leave nodes out."""
+    """Parts of the cluster, where the objective may leave nodes out."""
+    tried_all: bool = True
+    """No number of nodes, nor combination of numbers of groups, is missing among them."""
     limit: str | None = None
     """Of `context`: what stops a longer sequence."""
     ladder: tuple[Rung, ...] = ()

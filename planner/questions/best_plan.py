@@ -40,8 +40,6 @@ from trainplan.planner.plan import (
     Spent,
     Target,
 )
-from trainplan.planner.questions.assumed_settings import assumed
-from trainplan.planner.questions.batch_notes import batch_notes
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
 from trainplan.planner.questions.estimation import check_model
@@ -65,7 +63,7 @@ from trainplan.planner.questions.trust import (
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS, check_able
 from trainplan.planner.schedules import other_schedules
-from trainplan.planner.settings import assumed_text, values_of
+from trainplan.planner.settings import values_of
 from trainplan.planner.space import allowed, values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 
@@ -128,12 +126,10 @@ def search(
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), plan, inside)
-        known = evidence_on(own, plan.best.layout)
+        found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
-        settings = () if apart else tuple(assumed(own, best.layout, best.estimate, measured))
-        proof = {"evidence": known, "certificate": certificate, "assumed": settings}
-        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
+        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
     layout = plan.best.layout
     texts = [
         *_without_files(own, layout),
@@ -240,7 +236,8 @@ def _space(
 ) -> dict[str, list[int | float | str]]:
     """Values of every axis, and of every setting that was varied."""
     options = context.options
-    groups = options.objective == "time" and is_heterogeneous(reached.job.cluster)
+    timed = options.objective in ("time", "cost", "gpus")
+    groups = timed and is_heterogeneous(reached.job.cluster)
     uneven = best.stages or reached.uneven or groups
     stages = ("even", "uneven") if uneven else ("even",)
     varied = options.combinations(context) if reached.settings else ()
@@ -332,7 +329,6 @@ def layout_notes(
         *offload_notes(layout, priced, measured.profile),
         *width_notes(on, layout, priced),
         *expert_notes(on, layout),
-        *filter(None, [assumed_text(assumed(on, layout, priced, measured))]),
         *notes_on(on, measured),
     )
 
@@ -366,5 +362,5 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    found += [*batch_notes(job), *domain_notes(on), *model_notes(job.model), *setting_notes(on)]
+    found += [*domain_notes(on), *model_notes(job.model), *setting_notes(on)]
     return (*found, *launch_bound_note(on))

@@ -54,7 +54,7 @@ def outcome(case: Case, budget: Budget, uneven: int = 0) -> Outcome:
     """
     if budget.spent():
         return Outcome("untried", "", None)
-    changes = {"top": 1, "only_answer": True, "tries_uneven": uneven}
+    changes = {"top": 1, "only_answer": True, "tries_uneven": uneven, "whole_cluster": True}
     options = case.options.model_copy(update=changes)
     try:
         answer = search(case.job, options, budget, case.measured)

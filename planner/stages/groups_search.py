@@ -172,7 +172,7 @@ class HeterogeneousSearch:
         return HeterogeneousResult(
             tuple(_best_of_degrees(found)[:top]),
             combination,
-            min(*(search.bound for search in self.searches), self.incumbent_s),
+            self.bound,
             sum(search.num_simulated for search in self.searches),
             complete,
         )
@@ -181,6 +181,11 @@ class HeterogeneousSearch:
     def incumbent_s(self) -> float:
         """Step time to beat."""
         return min(search.incumbent_s for search in self.searches)
+
+    @property
+    def bound(self) -> float:
+        """No layout is faster, by what is known."""
+        return min(*(search.bound for search in self.searches), self.incumbent_s)
 
     @property
     def _expanded(self) -> int:

@@ -95,7 +95,8 @@ def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> St
     Raises:
         PlanError: As `search`.
     """
-    request = options.search.model_copy(update={"top": LISTED, "only_answer": True})
+    alone = {"top": LISTED, "only_answer": True, "whole_cluster": True}
+    request = options.search.model_copy(update=alone)
     found = search(job, request, measured=measured)
     if isinstance(found, Infeasible):
         return Start(job, ())

@@ -1,6 +1,7 @@
 """`plan search` with another objective: its second line, its document, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,42 @@ def test_the_document_says_what_was_proved_in_the_unit_of_the_objective(rented, 
     assert launch.code == 0
     nodes = outcome.json["cluster"]["groups"][0]["num_nodes"]
     assert f"--nnodes {nodes}" in (tmp_path / "launch" / "run.sh").read_text()
+
+
+ISLANDS = """groups:
+  - {gpu: h100-sxm, num_nodes: 1, gpus_per_node: 8}
+  - {gpu: h100-sxm, num_nodes: 1, gpus_per_node: 8}
+between_groups: {gb_per_s: 0.01}
+"""
+
+
+def test_the_fastest_step_of_slow_islands_is_on_one_of_them(tmp_path):
+    cluster, path = tmp_path / "islands.yaml", tmp_path / "plan.json"
+    cluster.write_text(ISLANDS)
+    job = with_value(with_value(TINY, "--cluster", str(cluster)), "--global-batch-size", "16")
+    page = plan("search", *job, "--time-limit", "20", "--output", path)
+    assert page.out.splitlines()[1].startswith("8 of the 16 GPUs are faster: ")
+    assert " 8 x h100-sxm\n" in page.out
+    folder = tmp_path / "launch"
+    assert plan("export", path, "--launcher", "torchrun", "--output-dir", folder).code == 0
+    assert "--nnodes 1" in (folder / "run.sh").read_text()
+    every = plan("search", *job, "--all-nodes", "--time-limit", "3")
+    assert "8 x h100-sxm + 8 x h100-sxm" in every.out
+    assert "GPUs are" not in every.out
+
+
+def test_where_the_batch_divides_by_fewer_gpus_alone_a_line_says_so(tmp_path):
+    job = with_value(with_value(TINY, "--cluster", "9x1:h100-sxm"), "--global-batch-size", "16")
+    page = plan("search", *job)
+    assert page.out.splitlines()[1].startswith("8 of the 9 GPUs are ")
+    assert page.out.splitlines()[1].endswith("; 16 sequences do not divide by 9")
+
+
+def test_where_not_every_size_is_tried_the_answer_says_of_how_many_it_is_the_best():
+    job = with_value(with_value(TINY, "--cluster", "40x1:h100-sxm"), "--global-batch-size", "40")
+    page = plan("search", *job, "--objective", "gpus", "--tokens", "20B", "--deadline", "4h")
+    first = page.out.splitlines()[0]
+    assert re.match(r"\d+ GPUs? (is|are) the fewest of the \d+ sizes tried that end", first)
 
 
 def test_choices_between_two_objectives_are_a_table_and_a_document(rented):

@@ -45,9 +45,10 @@ def _energy(joules: float) -> str:
 
 
 def objective_lines(plan: Plan) -> Iterator[str]:
-    """The value of the objective and how sure it is; nothing for the step time alone."""
+    """The value of the objective and how sure it is; of the step time, what fewer GPUs give."""
     target = plan.certificate.objective
     if target.name == "time":
+        yield from _fewer_gpus(plan, target)
         return
     even = " with even stages" if only_even(plan) else ""
     proof = f"; {_proof(target)}{even}"
@@ -64,7 +65,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         )
     elif target.name == "gpus":
         one = plan.job.cluster.num_gpus == 1
-        fewest = "1 GPU is the fewest" if one else f"{size} are the fewest"
+        fewest = f"{size} {'is' if one else 'are'} the fewest{_of_those_tried(target)}"
         if target.step_time_limit_s is None:
             yield f"{fewest} on which the job fits, in whole nodes{proof}"
             return
@@ -74,7 +75,44 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         yield f"{fewest} {ends} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
         value = target.value if target.of_answer is None else target.of_answer
-        yield f"{amount(value, target.unit)} for {over} on {size}{proof}"
+        least = _of_those_tried(target)
+        least = f", the least{least}" if least else ""
+        yield f"{amount(value, target.unit)} for {over} on {size}{least}{proof}"
+
+
+def _of_those_tried(target: Target) -> str:
+    """What is proved of parts of the cluster, where some were not tried; else nothing."""
+    return "" if target.tried_all else f" of the {len(target.tried)} sizes tried"
+
+
+def _fewer_gpus(plan: Plan, target: Target) -> Iterator[str]:
+    """Is a part of the cluster faster than all of it, or as fast?"""
+    if not target.tried:
+        return
+    whole = max(target.tried, key=lambda one: one.num_gpus)
+    own, limit = plan.job.cluster.num_gpus, target.value * (1 + target.slack_fraction)
+    close = [one for one in target.tried if one.value is not None and one.value <= limit]
+    fewest = min(close, key=lambda one: (one.num_gpus, one.value), default=whole)
+    batch, count = plan.job.training.global_batch_size, whole.num_gpus
+    why = f"; {batch:,} sequences do not divide by {count:,}" if batch % count else ""
+    known = seconds(target.value)
+    if own < count:
+        rest = _on_all(whole, target.value)
+        yield f"{own:,} of the {count:,} GPUs are faster: {known}, {rest}{why}"
+    if fewest.num_gpus < own and fewest.value is not None:
+        few = f"{fewest.num_gpus:,} of the {count:,} GPUs are as fast"
+        yield f"{few}: {seconds(fewest.value)} against {known}{why if own == count else ''}"
+
+
+def _on_all(whole: Tried, best_s: float) -> str:
+    """What is known of all GPUs, where some of them are the answer."""
+    every = f"all {whole.num_gpus:,}"
+    if whole.value is not None:
+        return f"{every} take {seconds(whole.value)}"
+    if whole.lower_bound is None:
+        return f"no layout on {every} is legal and fits"
+    proved = "no layout" if whole.lower_bound >= best_s else "no layout that was found"
+    return f"{proved} on {every} is as fast"
 
 
 def only_even(plan: Plan) -> bool:
@@ -93,7 +131,7 @@ def _proof(target: Target) -> str:
 def sizes_part(plan: Plan) -> Iterator[Part]:
     """The best sizes of the cluster that were tried; nothing where only one was."""
     target = plan.certificate.objective
-    if len(target.tried) > 1:
+    if len(target.tried) > 1 and target.name != "time":
         head = f"Sizes tried: {len(target.tried)}, the best first"
         yield headed(head, sizes_table(target, SHOWN_SIZES))
 
@@ -101,9 +139,9 @@ def sizes_part(plan: Plan) -> Iterator[Part]:
 def sizes_table(target: Target, most: int | None = None) -> Table:
     """Sizes of the cluster with the objective of each, the best first."""
     best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:most]
-    rows = ((one.num_gpus, _of_size(one, target.unit)) for one in best)
-    caption = "Sizes of the cluster that were tried, the best first"
-    return table(caption, (number("GPUs"), "objective"), rows)
+    rows = ((one.num_gpus, one.cluster, _of_size(one, target.unit)) for one in best)
+    caption = "Parts of the cluster that were tried, the best first"
+    return table(caption, (number("GPUs"), "nodes", "objective"), rows)
 
 
 def ladder_part(plan: Plan) -> Iterator[Part]:

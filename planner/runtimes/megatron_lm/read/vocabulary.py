@@ -51,13 +51,7 @@ def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
     """Presets of the same shape, the most alike first."""
     wanted = _shape(model, vocabulary=vocabulary)
     found = [one for one in presets() if _shape(one, vocabulary=vocabulary) == wanted]
-    longest = model.max_position_embeddings
-
-    def unlike(one: ModelSpec) -> tuple[int, bool]:
-        alike = sum(a == b for a, b in zip(one, model, strict=True))
-        return -alike, one.max_position_embeddings < longest
-
-    yield from sorted(found, key=unlike)
+    yield from sorted(found, key=lambda one: -sum(a == b for a, b in zip(one, model, strict=True)))
 
 
 def named(job: Job, request: ModelSpec | None) -> Job:
@@ -70,8 +64,7 @@ def named(job: Job, request: ModelSpec | None) -> Job:
     alike = own or next(like(job.model, vocabulary=True), None)
     if alike is None:
         return job
-    stated = {"max_position_embeddings": job.model.max_position_embeddings}
-    whole = job.model_copy(update={"model": alike.model_copy(update=stated)})
+    whole = job.model_copy(update={"model": alike})
     if _words(whole) == _words(job):
         return whole
     renamed = {"name": alike.name, "model_type": alike.model_type}

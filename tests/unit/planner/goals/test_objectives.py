@@ -12,7 +12,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.catalog.entries import gpu
-from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -29,12 +29,14 @@ from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.documents.chosen import chosen_from_json
 from trainplan.planner.documents.document import plan_json
+from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.cluster_sizes import (
+    MOST_COMBINED,
     MOST_SIZES,
-    cheapest_size,
     node_counts,
     part_jobs,
     scale_of,
+    tries_all,
 )
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import Point, nondominated
@@ -146,10 +148,48 @@ def test_every_node_count_is_tried_or_about_so_many(nodes):
         assert counts == tuple(range(1, nodes + 1))
 
 
-def test_groups_of_nodes_are_used_whole_or_not_at_all(make_job):
+def nodes_of_parts(job):
+    """Nodes of each group, of every part that is tried."""
+    return [
+        tuple((one.gpu, one.num_nodes) for one in part.cluster.groups) for part in part_jobs(job)
+    ]
+
+
+def test_every_number_of_nodes_of_every_group_is_a_part(make_job):
     job = make_job("small-dense", "1x8:h100-sxm+2x4:a100-sxm-80gb", 16)
-    groups = [tuple(g.gpu for g in one.cluster.groups) for one in part_jobs(job)]
-    assert sorted(groups) == [("a100-sxm-80gb",), ("h100-sxm",), ("h100-sxm", "a100-sxm-80gb")]
+    fast, slow = ("h100-sxm", 1), "a100-sxm-80gb"
+    parts = {(fast,), ((slow, 1),), ((slow, 2),), (fast, (slow, 1)), (fast, (slow, 2))}
+    assert set(nodes_of_parts(job)) == parts
+    assert len(part_jobs(job)) == len(parts)
+
+
+@pytest.mark.parametrize("between", [None, BetweenGroups(gb_per_s=0.125)])
+def test_equal_parts_are_tried_once(make_job, between):
+    job = make_job("small-dense", "2x8:h100-sxm+3x8:h100-sxm", 16)
+    cluster = job.cluster.model_copy(update={"between_groups": between})
+    parts = part_jobs(job.model_copy(update={"cluster": cluster}))
+    nodes = [sorted(group.num_nodes for group in one.cluster.groups) for one in parts]
+    if between is None:  # five nodes of one kind
+        assert [sum(one) for one in nodes] == [1, 2, 3, 4, 5]
+    else:
+        alone, both = [[1], [2], [3]], [[1, 1], [1, 2], [1, 3], [2, 2], [2, 3]]
+        assert sorted(nodes) == sorted(alone + both)
+        joined = {len(one.cluster.groups): one.cluster.between_groups for one in parts}
+        assert joined == {1: None, 2: between}
+
+
+@pytest.mark.parametrize(
+    "text", ["100x8:h100-sxm+64x8:a100-sxm-80gb", "+".join(["9x8:h100-sxm", "9x8:b200"] * 3)]
+)
+def test_of_many_combinations_few_are_tried_and_groups_alone_are(make_job, text):
+    job = make_job("small-dense", text, 16)
+    parts = nodes_of_parts(job)
+    assert not tries_all(job.cluster)
+    assert len(parts) <= 2 * MOST_COMBINED
+    for group in job.cluster.groups:
+        alone = [one[0][1] for one in parts if len(one) == 1 and one[0][0] == group.gpu]
+        assert set(alone) >= set(node_counts(group.num_nodes))
+    assert tuple((one.gpu, one.num_nodes) for one in job.cluster.groups) in parts
 
 
 def test_the_plan_of_fewer_nodes_is_a_plan_for_those_nodes(make_job):
@@ -206,8 +246,9 @@ def test_sizes_that_were_searched_below_the_best_one_have_bounds_that_hold(make_
     job = make_job("small-dense", "4x1:h100-sxm", 8, tokens=10**9)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": 3})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    context = SearchContext.of(job, SearchOptions(objective="energy"), NOTHING, Unlimited())
-    best = cheapest_size(context, "energy")
+    options = SearchOptions(objective="energy", search_options="none")
+    context = SearchContext.of(job, options, NOTHING, Unlimited())
+    best = answer(context).target
     alone = {
         one.cluster.num_gpus: context.best(context.with_job(one).search("energy")).value
         * scale_of(one, "energy")

@@ -242,7 +242,7 @@ def test_sizes_that_were_tried_for_an_objective_are_listed_with_their_values(mak
     cluster = job.cluster.model_copy(update={"groups": priced})
     job = job.model_copy(update={"cluster": cluster})
     found = search(job, SearchOptions(objective="cost", search_options="none"))
-    sizes = table(plan_page(NAME, json.dumps(plan_json(found))), "Sizes of the cluster")
+    sizes = table(plan_page(NAME, json.dumps(plan_json(found))), "Parts of the cluster")
     tried = {one.num_gpus: one for one in found.certificate.objective.tried}
     stated = dict(zip(column(sizes, "GPUs"), column(sizes, "objective"), strict=True))
     assert stated.keys() == tried.keys()
