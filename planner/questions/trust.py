@@ -5,9 +5,11 @@ Each is the same search with or without the one or the other.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence import OPTION, Beyond, trusted_rules, unmeasured
 from trainplan.planner.goals import Reached, SearchContext, answer
 from trainplan.planner.plan import (
@@ -115,25 +117,28 @@ def or_inside(reached: Reached, inside: Reached | None) -> Reached:
 def best_inside(
     context: SearchContext, plan: Plan, known: Reached | None = None
 ) -> InsideMeasured | None:
-    """Where a plan is beyond what was measured: a row that is not, else `known` or a search."""
+    """Where a plan is beyond what was measured: what `known` or a search has inside, else a row.
+
+    Rows are under the settings of the answer, which may be what nobody measured.
+    """
     target = plan.certificate.objective
     if plan.best.inside_measured is not False or not _may_be_inside(context):
         return None
     of_answer = target.value if target.of_answer is None else target.of_answer
-    row = next((one for one in plan.candidates if one.inside_measured), None)
-    if row and target.name == "time":
-        chosen = plan.certificate.settings
-        layout, value, rank = row.layout, row.estimate.step_time_s, row.rank
-        settings = chosen.chosen if chosen else ()
+    rows = (one for one in plan.candidates if one.inside_measured and target.name == "time")
+    row = next(rows, None)
+    found = known or searched_inside(context)
+    value = found.target.value if found and found.target else inf
+    if row and row.estimate.step_time_s <= value * EQUALS:
+        chosen, value = plan.certificate.settings, row.estimate.step_time_s
+        layout, rank = row.layout, row.rank
+    elif found and found.found.finalists is not None:
+        chosen, layout, rank = found.settings, found.found.finalists.row(0), None
     else:
-        reached = known or searched_inside(context)
-        if reached is None or reached.target is None or reached.found.finalists is None:
-            return None
-        layout, value, rank = reached.found.finalists.row(0), reached.target.value, None
-        settings = reached.settings.chosen if reached.settings else ()
+        return None
     return InsideMeasured(
         layout=layout,
-        settings=settings,
+        settings=chosen.chosen if chosen else (),
         rank=rank,
         value=value,
         cost_fraction=value / of_answer - 1 if of_answer else 0.0,

@@ -107,7 +107,7 @@ BEHIND_VERBOSE = (
 def test_the_first_screen_is_short_and_the_rest_comes_with_verbose():
     short, long = (plan("search", *SMALLER, *more).out for more in ((), ("--verbose",)))
     before = short[: short.index("\n #")].splitlines()
-    assert len(before) <= 25
+    assert len(before) <= 26
     assert "With --verbose: memory of every rank" in short
     assert short.count("distance") == 1
     for part in BEHIND_VERBOSE:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
 from trainplan.cli.pages.parts.evidence import (
     MOST_LISTED,
@@ -79,15 +80,18 @@ def test_the_best_layout_inside_is_named_with_both_gains_where_the_answer_is_bey
     assert gains(cost) in line
 
 
-def test_a_row_of_the_table_inside_is_named_by_its_rank(plan):
+def test_a_row_of_the_table_is_named_by_its_rank_where_no_search_finds_better(plan):
     row = plan.candidates[3].model_copy(update={"inside_measured": True})
     outside = [one.model_copy(update={"inside_measured": False}) for one in plan.candidates[:3]]
     plan = plan.model_copy(update={"candidates": (*outside, row), "best": outside[0]})
-    found = best_inside(SearchContext.of(plan.job, SearchOptions(), NOTHING, Unlimited()), plan)
-    assert (found.layout, found.rank) == (row.layout, row.rank)
-    certificate = plan.certificate.model_copy(update={"inside": found})
-    (line,) = inside_lines(plan.model_copy(update={"certificate": certificate}))
-    assert line.startswith(f"Best inside what was measured: row {row.rank}: ")
+    for budget, ranks in ((Steps(0), {row.rank}), (Unlimited(), {None, row.rank})):
+        context = SearchContext.of(plan.job, SearchOptions(), NOTHING, budget)
+        found = best_inside(context, plan)
+        assert found.rank in ranks
+        assert found.value <= row.estimate.step_time_s
+        certificate = plan.certificate.model_copy(update={"inside": found})
+        (line,) = inside_lines(plan.model_copy(update={"certificate": certificate}))
+        assert (f"measured: row {row.rank}: " in line) == (found.rank is not None)
 
 
 def test_no_layout_is_named_where_none_of_the_job_is_inside_or_the_answer_is(make_job):
