@@ -159,7 +159,7 @@ def _splits_text(step_s: float, uneven: UnevenStages) -> str:
     if bound is None:
         return alike
     left = percent(ceil((1 - bound / step_s) * 1e3) / 1e3)
-    return f"{alike} (no split at all is more than {left} faster)"
+    return f"{alike} (any other split is at most {left} faster)"
 
 
 def _only_uneven_text(proof: Certificate, even: float) -> str:

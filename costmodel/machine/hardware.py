@@ -151,7 +151,7 @@ def provenance(
     kind = "measured" if measured else known_by
     source = fit.source
     if not measured and not own:
-        source = f"stands in, not measured on {known.name}: {source}"
+        source = f"of another GPU, not measured on {known.name}: {source}"
     return Provenance(f"{known.name} {quantity}", kind, source)
 
 

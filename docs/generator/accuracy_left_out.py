@@ -1,4 +1,4 @@
-"""What a source that nobody fitted can expect: leave-one-source-out on docs/accuracy.md."""
+"""What a held-out source can expect: leave-one-source-out on docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def headline(rows: Sequence[TimedRow]) -> str:
 
 
 def unseen_text(left: Sequence[TimedRow]) -> str:
-    """The headline for a source that nobody fitted, to be said beside the other."""
-    return f"{headline(left)} for a source that nobody fitted" if left else ""
+    """The headline for a held-out source, to be said beside the other."""
+    return f"{headline(left)} for a held-out source" if left else ""
 
 
 def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> Iterator[Row]:

@@ -77,16 +77,14 @@ def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):
     rows = accuracy.Findings(runs, None).scores.rows
     left = accuracy.accuracy_left_out.left_out_rows(rows, {"residuals": {rows[0].run.id: -0.7}})
     assert [row.error_fraction for row in left] == [pytest.approx(math.expm1(-0.7))]
-    assert accuracy.accuracy_left_out.unseen_text(left) == (
-        "50.3 % for a source that nobody fitted"
-    )
+    assert accuracy.accuracy_left_out.unseen_text(left) == ("50.3 % for a held-out source")
     assert accuracy.accuracy_left_out.unseen_text(()) == ""
 
 
 def test_the_readme_says_the_headline_of_both(accuracy):
     written = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))
     assert written
-    assert " for a source that nobody fitted" in written[2]
+    assert " for a held-out source" in written[2]
 
 
 def test_a_picture_of_other_numbers_is_out_of_date(accuracy, monkeypatch, tmp_path):

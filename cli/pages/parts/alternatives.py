@@ -174,7 +174,7 @@ def ties_lines(plan: Plan) -> Iterator[str]:
 def near_tie_text() -> str:
     """How close a near-tie is."""
     least, most = map(percent, near_tie_range())
-    return f"within {least}, or {most} where most unlike"
+    return f"within {least} of the step, {most} for the least similar layouts"
 
 
 def legend(plan: Plan) -> Iterator[str]:

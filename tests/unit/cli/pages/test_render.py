@@ -165,7 +165,7 @@ def test_a_certificate_counts_the_combinations_it_covers(make_job):
 
 @pytest.mark.parametrize(
     ("any_split", "beyond"),
-    [(None, ", gap 0 %."), (0.987654, " (no split at all is more than 1.3 % faster), gap 0 %.")],
+    [(None, ", gap 0 %."), (0.987654, " (any other split is at most 1.3 % faster), gap 0 %.")],
 )
 def test_a_certificate_says_which_splits_it_covers(make_job, any_split, beyond):
     text = with_uneven_stages(make_job, even_s=1.0, gap=0.0, any_split=any_split)
