@@ -16,7 +16,7 @@ with imported_on_answer():
     from trainplan.cli.values import load_written, parse_choices, parse_layout, remark_change
     from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
-    from trainplan.planner.comparisons import why_not, why_not_with
+    from trainplan.planner.comparisons import why_not
     from trainplan.planner.space import Choice
 
 
@@ -55,10 +55,7 @@ def command(
     request, fields = parse_layout(text, found.job.cluster), _fields(text)
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock:
-        if fields:
-            reasons = why_not_with(case, found, fields, request, clock)
-        else:
-            reasons = why_not(case, found, request, clock)
+        reasons = why_not(case, found, request, clock, fields)
     remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
     answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from trainplan.cli.words import gib, plural, seconds
+from trainplan.cli.words import gib, plural, seconds, setting_words
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import FieldDifference
@@ -170,28 +170,33 @@ class CheckDocument(Document):
         """Does it run, does it fit, and what would the best edits give?"""
         reading = found.reading
         refusals = [problem for problem in reading.problems if problem.verdict == "illegal"]
+        lacks = ""
+        if found.estimate and not found.estimate.memory.fits:
+            memory = found.estimate.memory
+            lacks = (
+                f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
+                f"{gib(memory.capacity_bytes)}."
+            )
         if refusals:
             first = refusals[0]
             others = plural(len(refusals) - 1, "other problem")
             more = f", and {others}" if len(refusals) > 1 else ""
             place = place_text(first.place)
             where = f" ({place})" if place else ""
-            text = f"{reading.runtime} refuses it{where}: {first.says}{more}."
+            text = f"{lacks} {reading.runtime} refuses it{where}: {first.says}{more}.".lstrip()
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
-        elif not found.estimate.memory.fits:
-            memory = found.estimate.memory
-            text = (
-                f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
-                f"{gib(memory.capacity_bytes)}."
-            )
         else:
-            text = f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
+            text = lacks or f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
         return f"{text} {_promise(found)}".rstrip()
 
 
 def _at(place: Place | None) -> dict[str, Any]:
     return {"file": place and place.file, "line": place and place.line}
+
+
+SPELLED_OUT = 3
+"""Settings of a cure that the sentence spells out; more are counted."""
 
 
 def _promise(found: LaunchCheck) -> str:
@@ -200,7 +205,10 @@ def _promise(found: LaunchCheck) -> str:
     first = found.edits[0]
     count = plural(len(first.units), "edit")
     if first.saved_s is None:
-        return f"With {count} it runs, at {seconds(first.step_time_s)} a step."
+        few = 0 < len(first.settings) <= SPELLED_OUT
+        edits = setting_words(first.settings) if few else count
+        runs = f"ith {edits} it runs, at {seconds(first.step_time_s)} a step."
+        return f"W{runs}" if found.reading.legal else f"Once it starts, w{runs}"
     step = first.step_time_s + first.saved_s
     faster = f"{count} would make it {step / first.step_time_s:.2f} times as fast."
     return faster if found.reading.legal else f"Once it starts, {faster}"

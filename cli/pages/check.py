@@ -9,7 +9,7 @@ from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.plan import notes_part
-from trainplan.cli.words import gib, layout_line, like, percent, seconds
+from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, Lint
@@ -33,8 +33,6 @@ USUAL = "as usual"
 NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
 STATED = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
 """Fields that are told where they are off by default: launches often miss them."""
-MOST_WORDS = 6
-"""Options of an edit that a table shows."""
 
 
 def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
@@ -100,7 +98,11 @@ def _edits_part(found: LaunchCheck) -> Iterator[Part]:
         )
         for edit in found.edits
     )
-    yield headed("The fewest edits that bring most of it", table("", columns, rows))
+    cures = found.edits[0].saved_s is None
+    head = (
+        "The fewest edits that make it run" if cures else "The fewest edits that bring most of it"
+    )
+    yield headed(head, table("", columns, rows))
     if found.optimum is not None:
         yield Text(_optimum_text(found.optimum))
 
@@ -120,20 +122,8 @@ def _gain(edit: Edit) -> str:
 
 
 def _words(settings: Sequence[SettingChange], fields: Sequence[FieldDifference]) -> str:
-    if settings:
-        words = [_setting(one) for one in settings]
-    else:
-        words = [f"{one.field} {one.before} -> {one.after}" for one in fields]
-    more = len(words) - MOST_WORDS
-    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _setting(one: SettingChange) -> str:
-    if one.after is None:
-        return f"without {one.name}"
-    if one.name.startswith("--"):
-        return f"{one.name} {one.after}".rstrip()
-    return f"{one.name}={one.after}"
+    changed = (f"{one.field} {one.before} -> {one.after}" for one in fields)
+    return setting_words(settings) or ", ".join(changed)
 
 
 def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:

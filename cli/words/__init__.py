@@ -15,6 +15,7 @@ plural: a count with its noun.
 recompute_text: recomputation in a word.
 seconds: seconds with about four digits.
 seconds_like: seconds with as many digits as `seconds` gives a whole.
+setting_words: settings of a launch that change, as they are typed.
 share: a chosen fraction in percent, as short as it is.
 SHORT_MODULES: recompute modules as tables write them.
 SHORT_OFFLOADED: modules on the host as tables write them.
@@ -57,5 +58,6 @@ if TYPE_CHECKING:
         signed,
         tokens,
     )
+    from trainplan.cli.words.settings import setting_words
 else:
     __getattr__ = door(__name__)

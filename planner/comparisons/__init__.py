@@ -5,6 +5,7 @@
 compare: compare two layouts, each of its job.
 Comparison: all that differs.
 Curve: points along the first knob, all other knobs held.
+fewest_changes: the layout that runs with the fewest axes changed.
 field_differences: fields of two documents that differ, in the order of the first.
 FieldDifference: a field of a job or a layout that differs.
 KNEE_EFFICIENCY: a scaling curve bends where an added GPU gives less than this share of a GPU of
@@ -26,7 +27,6 @@ TermDifference: one term of two steps.
 Varied: a knob and the values it takes.
 Verdict: why a layout is not the answer of a plan.
 why_not: why a layout is not the one a plan chose.
-why_not_with: the same of the best layout with some fields.
 WhyNot: the layout against the plan's.
 """
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         field_differences,
         term_differences,
     )
+    from trainplan.planner.comparisons.neighbours import fewest_changes
     from trainplan.planner.comparisons.offered import Offer, Offers, OffersDocument, offers
     from trainplan.planner.comparisons.parameters import Varied, parse_varied
     from trainplan.planner.comparisons.remedy import Remedy, remedies
@@ -55,6 +56,6 @@ if TYPE_CHECKING:
         Sweep,
         sweep,
     )
-    from trainplan.planner.comparisons.verdict import Verdict, WhyNot, why_not, why_not_with
+    from trainplan.planner.comparisons.verdict import Verdict, WhyNot, why_not
 else:
     __getattr__ = door(__name__)

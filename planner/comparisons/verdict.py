@@ -74,12 +74,20 @@ class WhyNot:
     """Of a layout that is refused or too large."""
 
 
-def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot:
-    """Compare a layout with the one a plan chose; the budget bounds the search for remedies.
+def why_not(
+    case: Case, plan: Written, layout: Layout, budget: Budget, choices: tuple[Choice, ...] = ()
+) -> WhyNot:
+    """Compare a layout with the one a plan chose; the budget bounds the searches.
+
+    With `choices`, the best layout that has these fields is compared: `layout` has them, and all
+    others as they usually are, and is asked about where a value is none that a search tries.
 
     Raises:
-        SpecError: The plan's own layout breaks a rule of its job.
+        SpecError: The plan's own layout breaks a rule of its job, or the budget was spent before
+            a layout was found.
     """
+    if choices:
+        return _with_fields(case, plan, choices, layout, budget)
     margin = case.options.memory_margin
     priced = estimate(case.job, plan.layout, case.measured, memory_margin=margin)
     best = Side(case.job, plan.layout, priced)
@@ -90,17 +98,9 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
     return _compared(case, plan, best, Side(case.job, layout, own), budget)
 
 
-def why_not_with(
+def _with_fields(
     case: Case, plan: Written, choices: tuple[Choice, ...], filled: Layout, budget: Budget
 ) -> WhyNot:
-    """Compare the best layout that has some fields with the one a plan chose.
-
-    `filled` has these fields, and all others as they usually are: it is asked about where a value
-    is none that a search tries.
-
-    Raises:
-        SpecError: As `why_not`, or the budget was spent before a layout was found.
-    """
     names, fields = {one.field for one in choices}, tuple(one.text for one in choices)
     free = {"objective": "time", "deadline_days": None, "trusted": False, "near": plan.layout}
     kept = {

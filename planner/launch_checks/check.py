@@ -44,7 +44,8 @@ class LaunchCheck:
     optimum: Plan | None
     """The best layout of the job; null where none was found."""
     edits: tuple[Edit, ...]
-    """The fewest that bring most of what the optimum does, then the optimum whole."""
+    """The fewest that make it run, where it does not; those that bring most of what the optimum
+    does, then the optimum whole."""
     untried: str
     """Why no edits were looked for; empty where they were."""
 
@@ -89,10 +90,12 @@ def check_launch(
     except PlanError as error:
         untried = str(error)
     edits: tuple[Edit, ...] = ()
-    if found and layout is not None:
+    if layout is not None:
+        run, optimum = Run(job, layout), None
         own = priced.step_time_s if priced and priced.memory.fits else None
-        optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
-        few = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
+        if found:
+            optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
+        few = fewest_edits(run, optimum, own, measured, memory_margin=margin)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
     return LaunchCheck(judged, priced, slips, found, edits, untried)
 

@@ -16,7 +16,8 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, place
-from trainplan.planner.comparisons import FieldDifference
+from trainplan.planner.cases import Case
+from trainplan.planner.comparisons import FieldDifference, fewest_changes
 from trainplan.planner.launch_checks.changed import (
     Run,
     field_changes,
@@ -24,6 +25,7 @@ from trainplan.planner.launch_checks.changed import (
     setting_changes,
     with_options,
 )
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimates
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
@@ -78,7 +80,7 @@ class _Priced:
 
 def fewest_edits(
     launch: Run,
-    optimum: Run,
+    optimum: Run | None,
     own_step_s: float | None,
     measured: Measured = NOTHING,
     *,
@@ -87,26 +89,40 @@ def fewest_edits(
     """The smallest set that brings most of the gain, then the whole optimum where that is faster.
 
     None where they save less than `WORTH`. `own_step_s` is the step of the launch; null where its
-    layout cannot run: then the smallest set that makes it run comes first.
+    layout cannot run: then the smallest set that makes it run comes first, of the optimum or not.
     """
+    cure = None if own_step_s else _cure(launch, measured, memory_margin)
+    if optimum is None:
+        return (_edit(launch, cure, own_step_s),) if cure else ()
     names = _units_that_differ(launch, optimum)
     whole, found = tuple(names), list(_sets(names))
     priced = _priced(launch, optimum, found, measured, memory_margin)
     best = next((one for one in priced if one.units == whole), None)
     if best is None:
-        return ()
+        return (_edit(launch, cure, own_step_s),) if cure else ()
     target = best.step_time_s
     if own_step_s is not None and best.step_time_s > own_step_s * (1 - WORTH):
         return ()
     if own_step_s is not None:
         target = own_step_s - MOST * (own_step_s - best.step_time_s)
-    running = min(priced, key=lambda one: (len(one.units), one.step_time_s))
+    running = cure or min(priced, key=lambda one: (len(one.units), one.step_time_s))
     small = [one for one in priced if one.step_time_s <= target or len(one.units) == len(whole)]
     least = min(small, key=lambda one: (len(one.units), one.step_time_s))
     chosen = [*([running] if own_step_s is None else []), least]
     if least.step_time_s > best.step_time_s * (1 + SAME):
         chosen.append(best)
     return tuple(_edit(launch, one, own_step_s) for one in dict.fromkeys(chosen))
+
+
+def _cure(launch: Run, measured: Measured, memory_margin: float) -> _Priced | None:
+    """The launch with the fewest axes changed that runs; none where none near does."""
+    case = Case(launch.job, SearchOptions(memory_margin=memory_margin), measured)
+    found = fewest_changes(case, launch.layout)
+    if found is None:
+        return None
+    run, priced = Run(launch.job, found.layout), found.estimate
+    used = priced.memory.peak_reserved_bytes
+    return _Priced(tuple(_units_that_differ(launch, run)), run, priced.step_time_s, used)
 
 
 def _units_that_differ(launch: Run, optimum: Run) -> Mapping[str, None]:

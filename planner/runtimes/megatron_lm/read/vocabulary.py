@@ -51,7 +51,13 @@ def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
     """Presets of the same shape, the most alike first."""
     wanted = _shape(model, vocabulary=vocabulary)
     found = [one for one in presets() if _shape(one, vocabulary=vocabulary) == wanted]
-    yield from sorted(found, key=lambda one: -sum(a == b for a, b in zip(one, model, strict=True)))
+    longest = model.max_position_embeddings
+
+    def unlike(one: ModelSpec) -> tuple[int, bool]:
+        alike = sum(a == b for a, b in zip(one, model, strict=True))
+        return -alike, one.max_position_embeddings < longest
+
+    yield from sorted(found, key=unlike)
 
 
 def named(job: Job, request: ModelSpec | None) -> Job:
@@ -64,7 +70,8 @@ def named(job: Job, request: ModelSpec | None) -> Job:
     alike = own or next(like(job.model, vocabulary=True), None)
     if alike is None:
         return job
-    whole = job.model_copy(update={"model": alike})
+    stated = {"max_position_embeddings": job.model.max_position_embeddings}
+    whole = job.model_copy(update={"model": alike.model_copy(update=stated)})
     if _words(whole) == _words(job):
         return whole
     renamed = {"name": alike.name, "model_type": alike.model_type}

@@ -9,7 +9,7 @@ from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.cases.case import Case
-from trainplan.planner.comparisons.verdict import why_not, why_not_with
+from trainplan.planner.comparisons.verdict import why_not
 from trainplan.planner.documents.document import plan_json
 from trainplan.planner.documents.written_plan import written
 from trainplan.planner.questions import check, estimate
@@ -153,7 +153,7 @@ def test_a_plan_made_for_less_memory_says_that_speed_was_not_asked(job, ask, pla
 def test_fields_that_are_not_named_are_free(job, plan, texts):
     choices = tuple(parse_choice(text, excluded=False) for text in texts)
     case = Case(job, plan.options)
-    found = why_not_with(case, plan, choices, Layout(dp=8), Unlimited())
+    found = why_not(case, plan, Layout(dp=8), Unlimited(), choices)
     assert found.fields == texts
     assert found.verdict not in ("refused", "too large")
     options = {"only_answer": True, "tries_uneven": 0, "near": plan.layout}
@@ -167,7 +167,7 @@ def test_fields_that_no_legal_layout_has_are_refused_by_their_rule(job, plan):
         parse_choice(text, excluded=False) for text in ("tp=1", "sequence_parallel=true")
     )
     filled = Layout(dp=8, sequence_parallel=True)
-    found = why_not_with(Case(job, plan.options), plan, choices, filled, Unlimited())
+    found = why_not(Case(job, plan.options), plan, filled, Unlimited(), choices)
     assert found.verdict == "refused"
     assert "sequence" in found.broken[0].says
 
@@ -175,7 +175,7 @@ def test_fields_that_no_legal_layout_has_are_refused_by_their_rule(job, plan):
 def test_a_value_that_no_search_tries_is_asked_about_in_a_usual_layout(job, plan):
     three = (parse_choice("micro_batch_size=3", excluded=False),)
     filled = Layout(dp=8, micro_batch_size=3)
-    found = why_not_with(Case(job, plan.options), plan, three, filled, Unlimited())
+    found = why_not(Case(job, plan.options), plan, filled, Unlimited(), three)
     assert (found.fields, found.layout, found.verdict) == ((), filled, "refused")
 
 

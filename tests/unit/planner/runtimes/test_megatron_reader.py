@@ -56,6 +56,29 @@ def test_another_length_of_positions_is_the_same_model_by_name():
     assert (job.model.name, job.model.max_position_embeddings) == ("llama3-8b", 16384)
 
 
+SEVENTY = (
+    LLAMA.replace("--num-layers 32 --hidden-size 4096", "--num-layers 80 --hidden-size 8192")
+    .replace("--ffn-hidden-size 14336", "--ffn-hidden-size 28672")
+    .replace("--num-attention-heads 32", "--num-attention-heads 64")
+    .replace(" --rotary-base 500000", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "entries"),
+    [
+        ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model x", "llama3-70b", 128_256),
+        ("--vocab-size 128256", "llama3-70b", 128_256),
+        ("--tokenizer-type Llama2Tokenizer --tokenizer-model x", "llama2-70b", 32_000),
+    ],
+)
+def test_a_model_is_named_by_its_numbers_and_keeps_its_positions(words, name, entries):
+    reading = read(words, base=SEVENTY)
+    model = reading.job.model
+    assert (model.name, model.vocab_size) == (name, entries)
+    assert field(reading, "model.max_position_embeddings").value == 8192
+
+
 def test_replicas_are_what_the_degrees_leave_of_the_ranks():
     reading = read("--pipeline-model-parallel-size 4")
     assert (reading.layout.pp, reading.layout.dp) == (4, 4)

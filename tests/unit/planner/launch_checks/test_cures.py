@@ -1,0 +1,62 @@
+"""A launch that does not fit: the fewest edits that make it run come first."""
+
+import pytest
+
+from trainplan.cli.words import setting_words
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.planner.cases import Case
+from trainplan.planner.comparisons.neighbours import neighbours
+from trainplan.planner.launch_checks.check import check_launch
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions import estimate
+from trainplan.planner.runtimes import Reading, SettingChange
+from trainplan.planner.space import broken_rules
+from trainplan.planner.work.budget import Unlimited
+
+LAUNCHES = [
+    ("llama3-70b", "4x8:h100-sxm", {"tp": 8, "pp": 2, "dp": 2, "micro_batch_size": 2}, 2),
+    ("llama3-70b", "4x8:h100-sxm", {"tp": 8, "pp": 2, "dp": 2}, 1),
+    ("llama3-8b", "1x8:h100-sxm", {"dp": 8, "zero_stage": 0}, 1),
+    ("llama3-8b", "1x8:h100-sxm", {"dp": 8, "micro_batch_size": 4}, 1),
+    ("qwen3-30b-a3b", "2x8:h100-sxm", {"dp": 16, "ep": 8}, 1),
+    ("llama3-8b", "1x8:a100-sxm-40gb", {"tp": 2, "dp": 4}, 1),
+]
+
+
+def changed(one, other):
+    axes = [axis for axis in AXES if axis.name not in ("dp", "schedule")]
+    return sum(axis.of(one) != axis.of(other) for axis in axes)
+
+
+@pytest.mark.parametrize(("model", "cluster", "values", "fewest"), LAUNCHES)
+def test_the_first_edit_is_the_smallest_that_makes_it_run(make_job, model, cluster, values, fewest):
+    job, layout = make_job(model, cluster, 128, 8192), Layout.model_validate(values)
+    assert not estimate(job, layout).memory.fits
+    reading = Reading("megatron-lm", "", job, layout, (), ())
+    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False)
+    cure = check_launch(reading, options, Unlimited()).edits[0]
+    assert cure.saved_s is None
+    assert estimate(job, cure.run.layout).memory.fits
+    assert changed(layout, cure.run.layout) == fewest
+    if fewest > 1:
+        near = list(neighbours(Case(job, options).context, layout))
+        legal = broken_rules(job, LayoutTable.of(near))
+        one = [x for x, rules in zip(near, legal, strict=True) if not rules]
+        alone = [x for x in one if changed(layout, x) < fewest]
+        assert not any(estimate(job, x).memory.fits for x in alone)
+
+
+def test_edits_are_written_as_they_are_typed():
+    changes = (
+        SettingChange("--pipeline-model-parallel-layout", None, "Et|(t*2|)*3tL"),
+        SettingChange("--recompute-modules", None, "core_attn mlp"),
+        SettingChange("--sequence-parallel", None, ""),
+        SettingChange("--tp-comm-overlap", "", None),
+        SettingChange("zero_optimization.stage", "1", "3"),
+    )
+    assert setting_words(changes) == (
+        "--pipeline-model-parallel-layout 'Et|(t*2|)*3tL' --recompute-modules core_attn mlp "
+        "--sequence-parallel zero_optimization.stage=3; without --tp-comm-overlap"
+    )
