@@ -34,9 +34,17 @@ class GpuSpec(Spec):
     gpus_per_node: PositiveInt
     nvlink_domain: PositiveInt
     """GPUs in one scale-up domain of the usual machine."""
+    peer_access: bool = True
+    """Does its driver let GPUs of a node without NVLink into each other's memory?"""
     tdp_w: Sourced | None = None
     host_factor: Sourced | None = None
     """Time its usual host needs to launch kernels over that of an x86 server; null: as long."""
+
+    @property
+    def reaches_peers(self) -> bool:
+        """Do GPUs of a node write into each other's memory? Not known of a link: no."""
+        over_bus = self.link.startswith("PCIe") and self.peer_access
+        return over_bus or self.link.startswith(("NVLink", "xGMI"))
 
 
 EvidenceKind = Literal["measured", "stand-in", "assumed"]

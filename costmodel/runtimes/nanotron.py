@@ -20,6 +20,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
+from trainplan.costmodel.runtimes.traits.needs import ANYWHERE
 from trainplan.costmodel.runtimes.traits.settings import nothing_lacks
 
 NANOTRON = RuntimeTraits(
@@ -62,6 +63,7 @@ NANOTRON = RuntimeTraits(
             # parallel/tensor_parallel/functional.py: rows only with tp_mode REDUCE_SCATTER
             source="parallelism.tp_linear_async_communication",
             lacks=nothing_lacks,
+            needs=ANYWHERE,  # collectives of NCCL on a stream of their own
         ),
     ),
     rules=(tp_overlap_needs_sequence_parallel,),

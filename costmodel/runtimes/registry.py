@@ -1,6 +1,6 @@
 """Runtimes by the `runtime` values of measured runs. To add one: write its file, add one line."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
 from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
-from trainplan.costmodel.runtimes.megatron.dispatchers import joins_racks
+from trainplan.costmodel.runtimes.megatron.dispatchers import dispatches_between_nodes
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
@@ -31,6 +31,7 @@ from trainplan.costmodel.runtimes.stored_states import with_states
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
+from trainplan.costmodel.runtimes.traits.needs import NEEDS, USER_BUFFERS
 
 RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
     "runtimes",
@@ -104,10 +105,10 @@ def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
     A GPU too old for a fused attention core has none, a CPU no kernel of an engine and nothing that
-    runs beside collectives that need a stream, and on racks of NVLink no runtime takes DeepEP by
-    itself.
+    runs beside collectives that need a stream, and no runtime takes by itself what does not start
+    there: DeepEP between nodes, tensor traffic beside products.
 
-    Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
+    Source: `costmodel.runtimes.traits.needs`, `costmodel.runtimes.megatron.dispatchers`.
 
     Raises:
         CatalogError: No such runtime, optimizer or GPU.
@@ -129,11 +130,27 @@ def _resolved(key: Identical[Job]) -> RuntimeTraits:
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
     kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
-    experts = traits.experts
-    if experts.dispatcher_across == "deepep" and joins_racks(job):
+    experts, communication = traits.experts, traits.communication
+    if experts.dispatcher_across == "deepep" and not dispatches_between_nodes(job):
         experts = replace(experts, dispatcher_across="alltoall")
-    on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
+    if USER_BUFFERS.missing(job):
+        communication = replace(communication, overlaps_tensor_parallel=False)
+    traits = replace(traits, experts=experts, communication=communication)
+    on_job = replace(traits, kernels=kernels, sharding=sharding)
     on_job = on_job.with_options(job.options)
     if job.cluster.on_cpu:
         on_job = replace(on_job, sharding=on_job.sharding.on_cpu())
     return with_states(on_job, job, RUNTIMES.values())
+
+
+def stated_needs(job: Job) -> Iterator[str]:
+    """Settings that a job states and its machine does not start, and releases they need."""
+    own = runtime(job.runtime)
+    known = {**NEEDS, **{one.text: one.starts_on for one in own.settings}}
+    stated = {text: known[text] for text in job.options.arguments().values() if text in known}
+    for text, needs in stated.items():
+        if why := needs.missing(job):
+            yield f"{text} will not start here: {why}"
+    releases = [f"{text} {needs.release}" for text, needs in stated.items() if needs.release]
+    if releases and own.on_megatron_core:
+        yield f"least release of Megatron Core: {', '.join(releases)}"

@@ -30,6 +30,7 @@ from trainplan.planner.plan import (
     Spent,
     changes_training,
 )
+from trainplan.planner.settings import Assumed
 
 FIRST = ("event", "schema")
 """Keys that stand before all others."""
@@ -254,6 +255,8 @@ class PlanDocument(OfJob):
     spent: Spent | None
     """What a step and the run take: energy, carbon dioxide, money; `plan estimate --json` has it,
     too."""
+    assumed: tuple[Assumed, ...]
+    """Settings that the answer is priced with, defaults too, and what each saves."""
     provenance: Provenance
     """`runtime_version`, `memory_margin`, `choices` (`--fix`, `--exclude` and `--trusted`),
     `sources` of the machine's numbers, and `notes`."""

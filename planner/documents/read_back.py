@@ -16,7 +16,10 @@ _BEST = {"rank": 1, "near_tie": False, "inside_measured": None}
 _PLAN = TypeAdapter(Plan)
 _ELSEWHERE = ("runtime_version", "memory_margin", "choices", "sources", "notes")
 """Fields that the document keeps under `provenance`."""
-_SAME = ("certificate", "refused", "other_schedules", "placement", "apart", "evidence", "spent")
+_SAME = (
+    *("certificate", "refused", "other_schedules", "placement", "apart", "evidence", "spent"),
+    "assumed",
+)
 
 
 def plan_from_json(text: str) -> Plan:

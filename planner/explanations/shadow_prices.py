@@ -159,7 +159,7 @@ def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
     for one in off:
         turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
         changed = turn_on(case)
-        lacks = one.lacks(changed.job) is not None
+        lacks = one.refused(changed.job) is not None
         if not lacks and changed.context.traits != plain and not _idle(one, changed.job, layout):
             yield _Change(one.name, one.text, turn_on)
     if off:

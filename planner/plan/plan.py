@@ -12,6 +12,7 @@ from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import InsideMeasured, Reserve, Target, Trusted
+from trainplan.planner.settings import Assumed
 
 FREE = 0.1
 """Of the memory of a GPU, what a careful user keeps. Source: assumed."""
@@ -154,6 +155,8 @@ class Plan(Spec):
     """How far the best layout is from what was measured; null: not asked."""
     spent: Spent | None = None
     """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
+    assumed: tuple[Assumed, ...] = ()
+    """Settings that the answer is priced with, the runtime's own defaults included."""
     notes: tuple[str, ...] = ()
 
     @property

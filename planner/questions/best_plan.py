@@ -40,6 +40,7 @@ from trainplan.planner.plan import (
     Spent,
     Target,
 )
+from trainplan.planner.questions.assumed_settings import assumed
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
 from trainplan.planner.questions.estimation import check_model
@@ -63,7 +64,7 @@ from trainplan.planner.questions.trust import (
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS, check_able
 from trainplan.planner.schedules import other_schedules
-from trainplan.planner.settings import values_of
+from trainplan.planner.settings import assumed_text, values_of
 from trainplan.planner.space import allowed, values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 
@@ -126,10 +127,12 @@ def search(
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), plan, inside)
-        found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
+        known = evidence_on(own, plan.best.layout)
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
-        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
+        settings = () if apart else tuple(assumed(own, best.layout, best.estimate, measured))
+        proof = {"evidence": known, "certificate": certificate, "assumed": settings}
+        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
     layout = plan.best.layout
     texts = [
         *_without_files(own, layout),
@@ -329,6 +332,7 @@ def layout_notes(
         *offload_notes(layout, priced, measured.profile),
         *width_notes(on, layout, priced),
         *expert_notes(on, layout),
+        *filter(None, [assumed_text(assumed(on, layout, priced, measured))]),
         *notes_on(on, measured),
     )
 

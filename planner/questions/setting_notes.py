@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.runtimes import DEEPEP_PEERS
+from trainplan.costmodel.runtimes import stated_needs
 from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (
@@ -31,7 +31,7 @@ def model_notes(model: ModelSpec) -> Iterator[str]:
 def setting_notes(on: Context) -> Iterator[str]:
     """One sentence each."""
     yield from length_notes(on)
-    job, machine = on.job, on.machine
+    job = on.job
     options, moe = job.options, job.model.moe
     if job.training.loss_tokens < 1 and not on.traits.kernels.skips_ignored_tokens:
         yield (
@@ -40,10 +40,11 @@ def setting_notes(on: Context) -> Iterator[str]:
         )
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
-    if moe and options.moe_dispatcher == "deepep" and machine.domain_gpus > DEEPEP_PEERS:
+    yield from stated_needs(job)
+    if moe and options.moe_dispatcher == "deepep" and on.machine.domain_gpus > 8:
         yield (
-            f"DeepEP joins {DEEPEP_PEERS} GPUs by NVLink: larger groups send by the NICs, and are "
-            "priced as if they did not inside a domain"
+            "DeepEP joins 8 GPUs by NVLink: larger groups send by the NICs, and are priced as if "
+            "they did not inside a domain"
         )
     if moe and options.cuda_graph == "full_iteration":
         yield (

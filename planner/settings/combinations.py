@@ -62,7 +62,7 @@ def combinations(
     legal = [
         replace(one, required=required(one.job))
         for one in every
-        if all(value.lacks(one.job) is None for value in one.settings)
+        if all(value.refused(one.job) is None for value in one.settings)
     ]
     return tuple(_limited(one, legal) for one in legal)
 
@@ -154,5 +154,5 @@ def without_one(of: Combination, settings: tuple[Setting, ...]) -> Iterator[tupl
     for left in settings:
         rest = tuple(one for one in settings if one is not left)
         changed = with_settings(plain, rest)
-        if all(one.lacks(changed) is None for one in rest):
+        if all(one.refused(changed) is None for one in rest):
             yield rest

@@ -193,7 +193,7 @@ def with_other_settings(original: Job, now: Job, random: Random) -> Job:
     names = [random.choice(list(values))] if values and random.random() < 0.5 else list(values)
     update = {name: random.choice(values[name]) for name in names}
     changed = now.model_copy(update={"options": now.options.model_copy(update=update)})
-    lacking = any(one.lacks(changed) is not None for one in settings_of(original, changed))
+    lacking = any(one.refused(changed) is not None for one in settings_of(original, changed))
     return now if lacking else changed
 
 

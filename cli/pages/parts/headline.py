@@ -171,9 +171,9 @@ def headline(
 
 
 def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Those of the notes that say that no launch files are written for a plan, and why."""
-    begins = (f"{job.runtime} cannot express", NO_FILES)
-    return tuple(note for note in notes if note.startswith(begins))
+    """Those of the notes that say that a plan does not start, or has no launch files, and why."""
+    begins, parts = (f"{job.runtime} cannot express", NO_FILES), " will not start here: "
+    return tuple(note for note in notes if note.startswith(begins) or parts in note)
 
 
 def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
+from trainplan.costmodel.runtimes.traits.needs import DEEPEP
 
 DEEPEP_PEERS = 8
 """Ranks among which DeepEP sends over NVLink. Source: DeepEP `csrc/kernels/configs.cuh`,
 NUM_MAX_NVL_PEERS, which Megatron Core's `Buffer` uses."""
-HYBRIDEP_ARCHITECTURES = frozenset({"ampere", "hopper", "blackwell"})
-"""Source: MB `training/flex_dispatcher_backend.py`, compute capability 8, 9 or 10."""
+DEEPEP_BETWEEN_NODES = frozenset(("hopper", "blackwell"))
+"""Source: DeepEP `setup.py`, DISABLE_SM90_FEATURES, which Ampere needs, asserts no NVSHMEM."""
 
 
 def domain_gpus(job: Job) -> int:
@@ -41,27 +42,14 @@ def cuts(domain: int, ranks: IntColumn, job: Job) -> BoolColumn:
 
 
 def links_experts(job: Job) -> str | None:
-    """What keeps HybridEP from a job; null: nothing.
-
-    Source: HYBRIDEP_ARCHITECTURES; both dispatchers send inside a node over NVLink (DeepEP README,
-    Requirements), so a search tries none on PCI Express or on pairs of GPUs that a bridge joins.
-    """
-    groups = [(one, catalog.device(one)) for one in job.cluster.groups]
-    if job.model.moe is None:
-        return "the model has no experts"
-    if any(device.architecture not in HYBRIDEP_ARCHITECTURES for _, device in groups):
-        return "its kernels run on Ampere, Hopper and Blackwell"
-    joined = all(
-        device.link.startswith("NVLink") and 1 < one.domain_gpus(device) >= one.gpus_per_node
-        for one, device in groups
-    )
-    return None if joined else "no NVLink joins the GPUs of a node"
+    """What of a job keeps HybridEP from it; null: nothing."""
+    return None if job.model.moe else "the model has no experts"
 
 
 def links_deepep(job: Job) -> str | None:
-    """What keeps DeepEP from a job; null: nothing.
+    """What of a job keeps DeepEP from it; null: nothing.
 
-    Source: as HybridEP; MB `training/flex_dispatcher_backend.py`, not on GB200 and GB300.
+    Source: MB `training/flex_dispatcher_backend.py`, not on GB200 and GB300.
     """
     if pads(job):
         return "DeepEP pads nothing to a capacity"
@@ -70,17 +58,26 @@ def links_deepep(job: Job) -> str | None:
     return links_experts(job)
 
 
+def dispatches_between_nodes(job: Job) -> bool:
+    """Does DeepEP join the nodes of a job?"""
+    gpus = (catalog.device(one).architecture for one in job.cluster.groups)
+    started = DEEPEP.missing(job) is None and not joins_racks(job)
+    return started and DEEPEP_BETWEEN_NODES.issuperset(gpus)
+
+
 @rule(
     "ep etp",
     "moe_dispatcher=deepep beyond one NVLink domain needs domains of 8 GPUs, and whole ones: make "
-    "ep * etp a multiple of 8 there, or a divisor of the GPUs of one domain",
-    "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS; num_nvl_ranks of a node",
+    "ep * etp a multiple of 8 there, or a divisor of the GPUs of one domain; on Ampere it joins no "
+    "nodes",
+    "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS; num_nvl_ranks of a node; setup.py",
 )
 def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Beyond one group of 8, ranks of equal place in theirs exchange by RDMA."""
     ranks, domain = table.ep * table.etp, min(domain_gpus(job), DEEPEP_PEERS)
     enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    beyond = (ranks > domain) & (domain != DEEPEP_PEERS)
+    whole = domain == DEEPEP_PEERS and (joins_racks(job) or dispatches_between_nodes(job))
+    beyond = (ranks > domain) & (not whole)
     return np.asarray((beyond | cuts(domain, ranks, job)) & enabled)
 
 

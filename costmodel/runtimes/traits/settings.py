@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.runtimes.traits.needs import ANYWHERE, NEEDS, Needs
 
 
 def nothing_lacks(job: Job) -> str | None:
@@ -52,6 +53,17 @@ class Setting:
     level: Literal["safe", "all"] = "safe"
     """With which `--search-options` it is tried: safe if it changes no numerics, gains on some job
     and costs little search; all else only where all are asked for."""
+    needs: Needs | None = None
+    """On which machines it starts; null: as `NEEDS` has it for all runtimes."""
+
+    def refused(self, job: Job) -> str | None:
+        """What of the machine or the job keeps a search from it; null: nothing."""
+        return self.starts_on.missing(job) or self.lacks(job)
+
+    @property
+    def starts_on(self) -> Needs:
+        """The machines and releases that start it."""
+        return self.needs or NEEDS.get(self.text, ANYWHERE)
 
     @property
     def text(self) -> str:

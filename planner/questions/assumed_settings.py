@@ -1,0 +1,70 @@
+"""Settings that a priced layout assumes, and what each saves."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.comm import group
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.cases import replaced
+from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.settings import Assumed
+
+OFF = {
+    "cuda_graph": "none",
+    "moe_dispatcher": "alltoall",
+    "overlap_moe_a2a": False,
+    "overlap_tp_comm": False,
+    "cp_comm_type": "p2p",
+    "overlap_grad_reduce": False,
+    "overlap_param_gather": False,
+}
+"""Options that time hangs on, in the order they are named, each with its plain value."""
+ALONG = {"overlap_grad_reduce": {"overlap_param_gather": False}}
+"""What is off with another: gathers run beside passes in the buckets that reductions do."""
+LEAST = 0.0005
+"""Of the step that a default saves, below which it is not named: 0.0 % in print."""
+
+
+def assumed(
+    on: Context, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+) -> Iterator[Assumed]:
+    """Those of a priced layout, with one estimate each."""
+    job = on.job
+    for name, value in _values(on, layout).items():
+        stated = getattr(job.options, name) is not None
+        text = f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        if value == OFF[name]:
+            if name == "moe_dispatcher" and job.model.moe and layout.ep > 1:
+                yield Assumed(option=text, default=not stated, saves_fraction=None)
+            continue
+        options = replaced(job.options, **{name: OFF[name]}, **ALONG.get(name, {}))
+        try:
+            without = estimate(replaced(job, options=options), layout, measured).step_time_s
+        except SpecError:
+            saved = None
+        else:
+            saved = 1 - priced.step_time_s / without
+        if stated or (saved is not None and abs(saved) >= LEAST):
+            yield Assumed(option=text, default=not stated, saves_fraction=saved)
+
+
+def _values(on: Context, layout: Layout) -> dict[str, object]:
+    """What the layout runs with."""
+    traits = on.traits
+    links = group(on.machine, np.array([layout.ep]), np.array([layout.etp]))
+    experts, sharding = traits.experts, traits.sharding
+    across = experts.dispatcher_across if links.nodes[0] > 1 else experts.dispatcher
+    return {
+        "cuda_graph": traits.host.cuda_graph,
+        "moe_dispatcher": across,
+        "overlap_moe_a2a": experts.overlaps,
+        "overlap_tp_comm": traits.communication.overlaps_tensor_parallel,
+        "cp_comm_type": traits.communication.context_exchange,
+        "overlap_grad_reduce": sharding.overlaps_gradients,
+        "overlap_param_gather": sharding.overlaps_parameters,
+    }

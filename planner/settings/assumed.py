@@ -1,0 +1,32 @@
+"""What a plan says of each setting that its answer is priced with."""
+
+from collections.abc import Iterable
+
+from trainplan.costmodel.spec import Spec
+
+
+class Assumed(Spec):
+    """A setting that the answer is priced with, and what it buys."""
+
+    option: str
+    """As `--option` takes it."""
+    default: bool
+    """The runtime does so by itself; else the job or the search states it."""
+    saves_fraction: float | None
+    """(step time without it - step time) / step time without it, of this layout; null: it is off,
+    or the layout does not run without it."""
+
+    @property
+    def text(self) -> str:
+        """The option and its share."""
+        saved, default = self.saves_fraction, " (default)" * self.default
+        if saved is None:
+            return f"{self.option}{default}"
+        costs = "costs " * (saved < -0.5e-3)
+        return f"{self.option} {costs}{abs(100 * saved):.1f} %{default}"
+
+
+def assumed_text(assumed: Iterable[Assumed]) -> str:
+    """All in one line; empty where nothing is assumed."""
+    parts = ", ".join(one.text for one in assumed)
+    return f"Settings, with what each saves of the step: {parts}." if parts else ""
