@@ -45,7 +45,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
         if reading.layout is not None:
             lines.append(layout_line(reading.layout, reading.job.model))
         if found.estimate is not None:
-            lines.append(estimate_line(found.estimate))
+            lines.append(estimate_line(found.estimate, reading.job))
         yield stacked(*lines, job_line(reading.job))
     if reading.problems:
         yield _problems_part(reading.problems)

@@ -35,6 +35,6 @@ def compare_page(found: Comparison) -> Iterator[Part]:
 
 def _side(name: str, side: Side) -> Iterator[str]:
     yield f"{name}: {layout_line(side.layout, side.job.model)}"
-    yield f"  {estimate_line(side.estimate)}"
+    yield f"  {estimate_line(side.estimate, side.job)}"
     if not side.estimate.memory.fits:
         yield f"  {fit_line(side.estimate.memory)}"

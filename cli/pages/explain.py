@@ -86,7 +86,7 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     """The verdict first, then the step, the memory, the prices and the rivals."""
     text = Text(ExplainDocument.sentence(found), style="bold green")
     text.append("\n" + layout_line(found.layout, found.job.model), style="not bold default")
-    text.append("\n" + estimate_line(found.estimate), style="not bold default")
+    text.append("\n" + estimate_line(found.estimate, found.job), style="not bold default")
     yield text
     yield job_line(found.job)
     cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."

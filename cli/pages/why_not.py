@@ -24,10 +24,10 @@ def why_not_page(found: WhyNot) -> Iterator[Part]:
     lines = [
         f"{name}: {layout_line(found.layout, job.model)}",
         f"plan:  {layout_line(best.layout, job.model)}",
-        f"  {estimate_line(best.estimate)}",
+        f"  {estimate_line(best.estimate, job)}",
     ]
     if found.other:
-        lines.insert(1, f"  {estimate_line(found.other.estimate)}")
+        lines.insert(1, f"  {estimate_line(found.other.estimate, found.other.job)}")
         if found.other.job.options != job.options:
             own = found.other.job.options.arguments().values()
             lines.insert(2, f"  its settings: {' '.join(own) or 'none'}")

@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import time
-from math import isfinite
+from math import inf, isfinite
 from types import FrameType
 from typing import Self
 
@@ -82,4 +82,5 @@ def progress_text(done: float, bound_s: float, best_s: float) -> str:
     if isfinite(best_s):
         gap = max(0.0, 1 - bound_s / best_s)
         return f"best so far {best_s:.4g} s a step, gap {gap * 100:.1f} %"
-    return f"no layout is faster than {bound_s:.4g} s" if bound_s else f"{done * 100:.0f} % done"
+    bound = f"no layout is faster than {bound_s:.4g} s"
+    return bound if 0 < bound_s < inf else f"{done * 100:.0f} % done"

@@ -41,6 +41,7 @@ from trainplan.planner.plan import (
     Target,
 )
 from trainplan.planner.questions.assumed_settings import assumed
+from trainplan.planner.questions.batch_notes import batch_notes
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
 from trainplan.planner.questions.estimation import check_model
@@ -366,5 +367,5 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    found += [*domain_notes(on), *model_notes(job.model), *setting_notes(on)]
+    found += [*batch_notes(job), *domain_notes(on), *model_notes(job.model), *setting_notes(on)]
     return (*found, *launch_bound_note(on))

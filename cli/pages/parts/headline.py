@@ -19,7 +19,7 @@ from trainplan.cli.words import (
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
@@ -162,7 +162,7 @@ def headline(
     text.append("\n".join((*before, layout_line(layout, job.model))))
     for line in after:
         text.append("\n" + line, style="bold default")
-    text.append("\n" + estimate_line(estimate), style="not bold default")
+    text.append("\n" + estimate_line(estimate, job), style="not bold default")
     if not estimate.memory.fits:
         text.append("\n" + fit_line(estimate.memory), style="bold red")
     for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
@@ -181,8 +181,10 @@ def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
     return tuple(note for note in notes if note.startswith(f"runtime {job.runtime}"))
 
 
-def estimate_line(estimate: Estimate) -> str:
+def estimate_line(estimate: Estimate, job: Job) -> str:
     """Step time with its interval, speed, memory."""
+    training = job.training
+    peak = f" of the {training.precision} peak" if training.precision in LOW_PRECISION else ""
     interval, memory, step = estimate.uncertainty, estimate.memory, estimate.step_time_s
     low = seconds_like(interval.step_time_low_s, step)
     high = seconds_like(interval.step_time_high_s, step)
@@ -190,7 +192,7 @@ def estimate_line(estimate: Estimate) -> str:
         (
             f"{seconds(step)} a step ({percent(interval.level, 0)}: {low.split()[0]} to {high})",
             f"{estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU",
-            f"MFU {percent(estimate.mfu)}",
+            f"MFU {percent(estimate.mfu)}{peak}",
             f"{gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)} GiB",
             *_node_words(memory.host),
         )

@@ -52,6 +52,7 @@ def facts(plan: Plan) -> Facts:
     step, memory, interval = best.step_time_s, best.memory, best.uncertainty
     low = seconds_like(interval.step_time_low_s, step).split()[0]
     high = seconds_like(interval.step_time_high_s, step)
+    peak, flop = plan.job.training.precision, f"{best.tflops_per_gpu:,.0f} TFLOP/s/GPU"
     return Facts(
         (
             *_whole_fact(plan),
@@ -61,7 +62,7 @@ def facts(plan: Plan) -> Facts:
                 f"{percent(interval.level, 0)}: {low} to {high}",
             ),
             Fact("tokens/s/GPU", f"{best.tokens_per_s_per_gpu:,.0f}"),
-            Fact("MFU", percent(best.mfu), f"{best.tflops_per_gpu:,.0f} TFLOP/s/GPU"),
+            Fact("MFU", percent(best.mfu), f"of the {peak} peak: {flop}"),
             Fact(
                 "memory of the fullest GPU",
                 f"{gib(memory.peak_reserved_bytes)} GiB",

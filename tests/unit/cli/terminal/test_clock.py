@@ -62,6 +62,7 @@ def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, stated)
     ("known", "text"),
     [
         ((1.0, 9.5, 9.5), "best so far 9.5 s a step, gap 0.0 %"),
+        ((0.5, math.inf, math.inf), "50 % done"),
         ((0.2, 4.5123, math.inf), "no layout is faster than 4.512 s"),
         ((0.25, 0.0, math.inf), "25 % done"),
     ],
