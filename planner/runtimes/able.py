@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from trainplan.costmodel.base import PlanError, UnsupportedError
-from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
@@ -31,8 +30,8 @@ PREFERRED: Mapping[str, str] = MappingProxyType(
 """Runtimes of a job that names none, the first that can, each with a reason; no plug-in is one.
 
 Source: assumed; more axes first, and of as many the one with more runs in the accuracy table."""
-SMALLEST = parse_cluster("1x2:h100-sxm")
-"""GPUs of the plainest layout."""
+PAIR = 2
+"""GPUs of the plainest layout that shards."""
 
 
 def unpriced(job: Job) -> str | None:
@@ -57,14 +56,14 @@ def unwritten(job: Job) -> str | None:
         return None
     if feature := RUNTIMES[job.runtime].refuses(job.model):
         return f"{job.runtime} cannot express {feature}"
-    batch = {"global_batch_size": 2, "lengths": None, "packing": "none"}
-    training = job.training.model_copy(update=batch if job.training.packing == "none" else {})
-    cluster = job.cluster if job.cluster.on_cpu else SMALLEST
+    training = job.training.model_copy(update={"global_batch_size": PAIR})
+    group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": PAIR})
+    cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
     plain = job.model_copy(update={"cluster": cluster, "training": training})
-    world, reasons = cluster.num_gpus, []
+    reasons = []
     for stage in (1, 0, 2, 3):
         try:
-            exporter(plain, Layout(dp=world, zero_stage=stage))
+            exporter(plain, Layout(dp=PAIR, zero_stage=stage))
         except PlanError as error:
             reasons.append(str(error))
         else:

@@ -354,6 +354,7 @@ def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_wit
 
 NOT_REQUESTED = {"as_json", "output", "force", "workers", "write", "launch", "report", "verbose"}
 NOT_REQUESTED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
+NOT_REQUESTED |= {"wanted"}  # so does `layout`, which a command takes in two places
 """What the server decides, or has no use for."""
 CALLED = {
     "profile": "profiles",
@@ -384,7 +385,8 @@ def test_a_request_has_the_options_of_its_command_and_their_defaults(tool):
     for name, field in fields.items():
         option = options[name]
         of_machine = name == "cluster" and field.is_required()  # this one is not asked for GPUs
-        assert field.is_required() == option.required or of_machine, name
+        twice = name == "layout" and "wanted" in options
+        assert field.is_required() == option.required or of_machine or twice, name
         if not field.is_required() and field.default not in (None, [], ()):
             assert field.default == (option.default if not option.is_flag else False), name
 
