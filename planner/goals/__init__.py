@@ -15,10 +15,11 @@ pareto_json: the public document `trainplan/pareto/v1`.
 ParetoDocument: all layouts that no other beats in both of two objectives.
 Point: a layout that no other beats in both objectives.
 Reached: what a plan is made of.
-roomy: the fastest even layout that leaves a tenth of the memory free.
+roomy: a search for the fastest even layout that leaves a tenth of the memory free.
 SearchContext: a job, resolved once, with what all searches of its question share.
 splits_freely: does the runtime take any split of the layers, and the user too? Clusters of unlike
     groups have a search of their own.
+time_before_ties: a time limit without what the search for simpler layouts may take.
 too_late: the fastest layout found, maybe of those with even stages, misses the deadline.
 UntilFeasible: a budget that is spent as soon as one answer is known, or with the budget around
     it.
@@ -39,5 +40,5 @@ from trainplan.planner.goals.pareto import (
     pareto_json,
 )
 from trainplan.planner.goals.reach import Reached, too_late
-from trainplan.planner.goals.simplest import roomy, with_simpler
+from trainplan.planner.goals.simplest import roomy, time_before_ties, with_simpler
 from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven

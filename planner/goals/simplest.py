@@ -15,17 +15,30 @@ from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.goals.uneven import wants_uneven
-from trainplan.planner.plan import FREE
-from trainplan.planner.tree import SIMPLICITY_COLUMNS, Simplicity, complexity
+from trainplan.planner.plan import FREE, SearchOptions
+from trainplan.planner.tree import SIMPLICITY_COLUMNS, SearchResult, Simplicity, complexity
+from trainplan.planner.work import Budget, part_of
+
+SHARE_OF_TIES = 1 / 8
+"""Of a time limit, kept for simpler layouts. Source: assumed; their searches are bounded by the
+answer, and without them a limit that strikes would make the answer an odd one."""
 
 
-def roomy(reached: Reached, cutoff_s: float) -> LayoutTable | None:
-    """The fastest even layout that leaves a tenth of the memory free, if it beats some seconds."""
+def time_before_ties(options: SearchOptions, limit: Budget) -> Budget:
+    """A time limit without what the search for simpler layouts may take."""
+    return part_of(limit, 1 - SHARE_OF_TIES) if options.takes_simplest else limit
+
+
+def roomy(reached: Reached, cutoff_s: float) -> SearchResult | None:
+    """A search for the fastest even layout that leaves a tenth of the memory free.
+
+    Only one that beats some seconds is looked for; null: not searched.
+    """
     own = reached.context
     if is_heterogeneous(own.job.cluster) or wants_uneven(own.options) or own.budget.spent():
         return None
     search = own.search(memory_bytes=own.machine.memory_bytes * (1 - FREE))
-    return own.best(search, min(cutoff_s, np.nextafter(longest_step(own), np.inf))).finalists
+    return own.best(search, min(cutoff_s, np.nextafter(longest_step(own), np.inf)))
 
 
 def with_simpler(reached: Reached) -> LayoutTable:

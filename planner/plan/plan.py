@@ -68,6 +68,9 @@ class Certificate(Spec):
     """Before the proof: with `--time-limit none` the search goes on to it."""
     alternatives_complete: bool
     """No family of layouts faster than the listed ones is missing: no time limit struck."""
+    room_searched: bool = False
+    """Where the answer leaves less than a tenth of the memory free: no even layout that leaves it
+    is faster than the first such row."""
     lower_bound_s: float
     """No layout of the space has a smaller step time; of uneven stages those count whose virtual
     stages of a rank differ by one layer at most, and `uneven_stages` has the bound of all."""

@@ -25,6 +25,7 @@ from trainplan.planner.goals import (
     disaggregated_tower,
     looks_for_uneven,
     roomy,
+    time_before_ties,
     too_late,
     wants_uneven,
     with_simpler,
@@ -97,7 +98,8 @@ def search(
         check_able(job)
     check_model(job)
     budget, late = budget or Unlimited(), False
-    limit = time_for_answer(options, budget, reserve=job.reserves)
+    whole = time_for_answer(options, budget, reserve=job.reserves)
+    limit = time_before_ties(options, whole)
     on = context_for(job, measured)
     context = SearchContext(*on.shared, options, measured, limit, workers)
     check_drives(context)
@@ -121,7 +123,7 @@ def search(
     # The plan: the answer and its alternatives run on the clock, and what is known beside them.
     own = reached.context
     job, machine = own.job, own.machine
-    plan = _plan(context, reached, with_simpler(reached), reached.target)
+    plan = _plan(context, replace(reached, context=replace(own, budget=whole)), reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
@@ -182,15 +184,17 @@ def _check_deadline(reached: Reached) -> None:
         raise too_late(reached.context, target.value, even=even)
 
 
-def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, target: Target) -> Plan:
+def _plan(context: SearchContext, reached: Reached, target: Target) -> Plan:
     own, found, options = reached.context, reached.found, context.options
+    finalists = with_simpler(reached)
     candidates = candidates_of(own, options, finalists)
-    best = candidates[0]
+    best, room_searched = candidates[0], False
     if options.takes_simplest and not best.is_roomy:
         known = (one.estimate.step_time_s for one in candidates if one.is_roomy)
-        found_roomy = roomy(reached, min(known, default=np.inf))
-        if found_roomy is not None:
-            finalists = LayoutTable.concat([finalists, found_roomy])
+        free = roomy(reached, min(known, default=np.inf))
+        room_searched = free is not None and free.complete
+        if free is not None and free.finalists is not None:
+            finalists = LayoutTable.concat([finalists, free.finalists])
             candidates = candidates_of(own, options, finalists)
     fastest = next(one for one in candidates if one.layout == finalists.row(0))
     step = fastest.estimate.step_time_s
@@ -215,6 +219,7 @@ def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, targ
             optimal=proved,
             time_limit_struck=not proved and context.budget.seconds_left() <= 0,
             alternatives_complete=found.complete,
+            room_searched=room_searched,
             lower_bound_s=settled(step, reached.lower_bound_s),
             gap_fraction=target.gap_fraction,
             relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),

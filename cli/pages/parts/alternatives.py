@@ -155,6 +155,8 @@ def rivals_lines(plan: Plan) -> Iterator[str]:
         )
     if roomy and roomy is not fastest and not best.is_roomy:
         slower = percent(roomy.estimate.step_time_s / step - 1)
+        if not plan.certificate.room_searched:
+            slower = f"not searched to the end, at most {slower}"
         yield f"With {percent(FREE, 0)} of the memory free, {slower} slower: {_named(plan, roomy)}."
 
 
