@@ -40,10 +40,9 @@ from trainplan.planner.work import Budget, DeadlineBudget, part_of
 OPENED = 240
 """Layouts that brief searches for uneven stages open on all parts together, but for `time`. Source:
 assumed; seconds."""
-BRIEF = 3 / 4
-"""Of a time limit, for the choice of the part; the rest is for the full search on it."""
-OF_GROUP = 1 / 4
-"""Of a time limit, for one group alone. Source: assumed, as above."""
+SHARES = (1 / 4, 9 / 10, 3 / 4)
+"""Of what is left of a time limit, for one of unlike groups alone, for the whole cluster, and for
+any other part: the rest is for others, and for the full search on the best. Source: assumed."""
 
 
 class _Part(Protocol):
@@ -237,13 +236,7 @@ def best_part(context: SearchContext) -> Reached:
     choice = _Choice(context)
     every = (context.job,) if context.options.whole_cluster else part_jobs(context.job)
     for part in _in_order(context, choice, every):
-        share = (
-            1.0
-            if len(every) == 1
-            else OF_GROUP
-            if _place(context.job, part.context.job) == 0
-            else BRIEF
-        )
+        share = 1.0 if len(every) == 1 else SHARES[_place(context.job, part.context.job)]
         choice.search(part, part_of(context.budget, share))
     if choice.best is None:
         return choice.whole.reached() if choice.whole and name == "time" else out_of_reach(context)

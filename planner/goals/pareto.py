@@ -18,6 +18,7 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.run_costs import energy_of
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
@@ -95,15 +96,18 @@ def pareto(
     context = SearchContext.of(job, options, measured, budget or Unlimited())
     check_uneven(context, pareto=True)
     jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
-    sweeps = [_Sweep(context.with_job(one), objectives) for one in jobs]
-    points = [point for sweep in sweeps for point in sweep.points()]
+    points: list[Point] = []
+    for one in sorted(jobs, key=lambda job: is_heterogeneous(job.cluster)):
+        sweep = _Sweep(context.with_job(one), objectives)
+        if "memory" in objectives or not sweep.is_beaten(points):
+            points += sweep.points()
     return Pareto(
         job=job,
         objectives=objectives,
         units=(_unit(job, objectives[0]), _unit(job, objectives[1])),
         per="run" if job.training.tokens else "step",
         points=nondominated(points),
-        sizes=tuple(one.cluster.num_gpus for one in jobs),
+        sizes=tuple(sorted({one.cluster.num_gpus for one in jobs})),
         complete=not context.budget.spent(),
     )
 
@@ -123,6 +127,18 @@ class _Sweep:
 
     context: SearchContext
     objectives: tuple[Name, Name]
+
+    def is_beaten(self, points: Sequence[Point]) -> bool:
+        """Is a point no worse in both than any layout of this size can be?"""
+        search = self.context.search(self._figure)
+        step_s, gpus = search.step_bound_s, float(self.context.job.cluster.num_gpus)
+        of = {"energy": search.nodes.smallest, "cost": step_s, "time": step_s, "gpus": gpus}
+        least = [of[one] * self._scale(one) for one in self.objectives]
+        pairs = (zip(point.values, least, strict=True) for point in points)
+        return any(all(value <= bound for value, bound in pair) for pair in pairs)
+
+    def _scale(self, name: Name) -> float:
+        return scale_of(self.context.job, name) if name in ("cost", "energy") else 1.0
 
     def points(self) -> Iterator[Point]:
         """One after the other, each strictly better by the figure that is tightened."""
@@ -174,7 +190,7 @@ class _Sweep:
         seconds = np.array([estimate.step_time_s])
         if name == "energy":
             seconds = StepEnergy(energy_of(*self.context.shared)).value(table, seconds)
-        return float(seconds[0]) * scale_of(self.context.job, name)
+        return float(seconds[0]) * self._scale(name)
 
 
 def _unit(job: Job, name: Name) -> str:
