@@ -11,6 +11,8 @@ from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import search
@@ -84,6 +86,16 @@ def test_every_layout_that_a_search_may_answer_is_exported(name, runtime):
         return
     for layout in layouts(job, name):
         assert EXPORTERS[runtime](job, layout).runtime == runtime
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_tiles_that_are_not_written_are_refused_by_a_rule_of_the_search(precision):
+    job = job_of("gpt-oss-20b", "deepspeed")
+    training = job.training.model_copy(update={"precision": precision})
+    job = job.model_copy(update={"training": training})
+    table = LayoutTable.of([Layout(dp=8, zero_stage=3, tiled_loss=True)])
+    broken = [rule.name for rule in launch_rules(job) if rule.broken(job, table)[0]]
+    assert broken == (["tiles_weigh_no_losses"] if precision == "fp16" else [])
 
 
 @pytest.mark.grid

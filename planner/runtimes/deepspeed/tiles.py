@@ -7,9 +7,12 @@ tiles there are: snowflakedb/ArcticTraining `model/tiled_compute.py` and `traine
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import UnsupportedError
+import numpy as np
+
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.launch import Argument, ConfigFile, switch
 from trainplan.planner.runtimes.training_script.write import accumulated
@@ -74,18 +77,22 @@ def tiled_loss(model):
 '''
 
 
-def tile_file(job: Job, layout: Layout) -> tuple[ConfigFile, ...]:
-    """The module, if anything is tiled.
+@rule(
+    "tiled_loss",
+    "deepspeed: tiled_loss is not written for scaled losses, nor beside loss_tokens: use bf16 and "
+    "every token, or leave it out",
+    "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledFusedLogitsLoss",
+)
+def tiles_weigh_no_losses(job: Job, table: LayoutTable) -> BoolColumn:
+    """Losses of fp16 are scaled, which the tiles of the loss would not see."""
+    weighed = job.training.precision == "fp16" or job.training.loss_tokens < 1
+    return np.asarray((table.tiled_loss == 1) & weighed)
 
-    Raises:
-        UnsupportedError: Losses of fp16 are scaled, which the tiles of the loss would not see.
-    """
+
+def tile_file(job: Job, layout: Layout) -> tuple[ConfigFile, ...]:
+    """The module, if anything is tiled."""
     if not layout.tiled_mlp and not layout.tiled_loss:
         return ()
-    if layout.tiled_loss and job.training.precision == "fp16":
-        raise UnsupportedError("deepspeed: tiled_loss is not written for scaled losses: use bf16")
-    if layout.tiled_loss and job.training.loss_tokens < 1:
-        raise UnsupportedError("deepspeed: tiled_loss is not written beside loss_tokens: drop one")
     head = HEAD.format(
         steps=accumulated(job, layout), tile=RUNTIMES["deepspeed"].tiling.loss_tile_bytes
     )

@@ -31,6 +31,7 @@ from trainplan.planner.runtimes.deepspeed.tiles import (
     tile_file,
     tile_notes,
     tile_switches,
+    tiles_weigh_no_losses,
 )
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.keys import Written, flat, nested
@@ -237,6 +238,7 @@ DEEPSPEED = Exporter(
     writes=WRITES | {"cp", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
     trains=frozenset({"lora", "qlora", "frozen"}),
+    refuses=(tiles_weigh_no_losses,),
     source_patterns=(
         "deepspeed/runtime/zero/config.py",
         "deepspeed/runtime/zero/offload_config.py",
