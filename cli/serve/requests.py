@@ -37,7 +37,7 @@ class SearchRequest(OfJob):
     objective: str = Field(
         "time",
         description="What is best: time (the fastest step), memory, cost, energy, gpus (the "
-        "fewest that meet `deadline`) or context (the longest sequence).",
+        "fewest that hold the job, and meet `deadline`) or context (the longest sequence).",
         json_schema_extra=one_of(*names.OBJECTIVES),
     )
     slack: str | None = Field(

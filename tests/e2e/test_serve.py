@@ -355,6 +355,7 @@ def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_wit
 NOT_REQUESTED = {"as_json", "output", "force", "workers", "write", "launch", "report", "verbose"}
 NOT_REQUESTED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
 NOT_REQUESTED |= {"wanted"}  # so does `layout`, which a command takes in two places
+NOT_REQUESTED |= {"offers"}  # a file of the user's; a client asks for one `price` after the other
 """What the server decides, or has no use for."""
 CALLED = {
     "profile": "profiles",
