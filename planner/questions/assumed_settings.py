@@ -1,6 +1,6 @@
 """Settings that a priced layout assumes, and what each saves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.comm import group
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.cases import replaced
@@ -42,15 +43,24 @@ def assumed(
             if name == "moe_dispatcher" and job.model.moe and layout.ep > 1:
                 yield Assumed(option=text, default=not stated, saves_fraction=None)
             continue
-        options = replaced(job.options, **{name: OFF[name]}, **ALONG.get(name, {}))
-        try:
-            without = estimate(replaced(job, options=options), layout, measured).step_time_s
-        except SpecError:
-            saved = None
-        else:
-            saved = 1 - priced.step_time_s / without
+        off = {name: OFF[name], **ALONG.get(name, {})}
+        saved, needing = _saved(job, layout, priced, measured, off), ""
+        if saved is None and name == "moe_dispatcher" and job.options.cuda_graph:
+            needing = f"cuda_graph={job.options.cuda_graph}"
+            saved = _saved(job, layout, priced, measured, {**off, "cuda_graph": "none"})
         if stated or (saved is not None and abs(saved) >= LEAST):
-            yield Assumed(option=text, default=not stated, saves_fraction=saved)
+            yield Assumed(option=text, default=not stated, saves_fraction=saved, needing=needing)
+
+
+def _saved(
+    job: Job, layout: Layout, priced: Estimate, measured: Measured, off: Mapping[str, object]
+) -> float | None:
+    """Of the step without some settings; null: the layout does not run without them."""
+    plain = replaced(job, options=replaced(job.options, **off))
+    try:
+        return 1 - priced.step_time_s / estimate(plain, layout, measured).step_time_s
+    except SpecError:
+        return None
 
 
 def _values(on: Context, layout: Layout) -> dict[str, object]:

@@ -15,15 +15,18 @@ class Assumed(Spec):
     saves_fraction: float | None
     """(step time without it - step time) / step time without it, of this layout; null: it is off,
     or the layout does not run without it."""
+    needing: str = ""
+    """A setting that does not run without it, off too in what it saves; empty: none."""
 
     @property
     def text(self) -> str:
         """The option and its share."""
         saved, default = self.saves_fraction, " (default)" * self.default
+        needing = f" with {self.needing}" * bool(self.needing)
         if saved is None:
             return f"{self.option}{default}"
         costs = "costs " * (saved < -0.5e-3)
-        return f"{self.option} {costs}{abs(100 * saved):.1f} %{default}"
+        return f"{self.option} {costs}{abs(100 * saved):.1f} %{needing}{default}"
 
 
 def assumed_text(assumed: Iterable[Assumed]) -> str:

@@ -28,7 +28,7 @@ def test_a_plan_names_all_that_its_price_hangs_on(runtime, model, make_job):
     for one in plan.assumed:
         name = one.option.partition("=")[0]
         assert one.default == (name not in stated)
-        if one.saves_fraction is None or name == "overlap_grad_reduce":
+        if one.saves_fraction is None or one.needing or name == "overlap_grad_reduce":
             continue
         options = plan.job.options.model_copy(update={name: OFF.get(name, False)})
         without = estimate(plan.job.model_copy(update={"options": options}), plan.best.layout)
@@ -43,6 +43,22 @@ def test_a_default_dispatcher_is_named_with_what_it_saves(make_job):
     plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False),)))
     assert any(one.option.startswith("moe_dispatcher=") for one in plan.assumed)
     assert any(one.option == "cuda_graph=partial" and not one.default for one in plan.assumed)
+
+
+def test_what_a_graph_needs_is_named_with_what_both_save(make_job):
+    options = RuntimeOptions(cuda_graph="full_iteration", moe_dispatcher="hybridep")
+    job = make_job("small-moe", "2x8:h100-sxm").model_copy(
+        update={"runtime": "megatron-bridge", "options": options}
+    )
+    plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False),)))
+    saved = {one.option: one for one in plan.assumed}
+    both = saved["moe_dispatcher=hybridep"]
+    assert both.needing == "cuda_graph=full_iteration"
+    off = {"cuda_graph": "none", "moe_dispatcher": "alltoall"}
+    options = plan.job.options.model_copy(update=off)
+    plain = plan.job.model_copy(update={"options": options})
+    without = estimate(plain, plan.best.layout).step_time_s
+    assert both.saves_fraction == pytest.approx(1 - plan.best.estimate.step_time_s / without)
 
 
 def test_a_setting_reads_as_its_option_with_its_share():
