@@ -20,7 +20,7 @@ with imported_on_answer():
     from trainplan.planner.comparisons import Remedy, Side, remedies
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import estimate as estimate_of
-    from trainplan.planner.questions import layout_notes, spent_of
+    from trainplan.planner.questions import facts_of, layout_notes
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
@@ -66,10 +66,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         case = Case(job, options, measured)
         with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
-    spent = spent_of(job, chosen, estimate, measured)
+    facts = facts_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
-    page = screen(estimate, side, notes, found, spent=spent)
-    document = EstimateDocument.of(side, notes, found or (), spent).json()
+    page = screen(estimate, side, notes, found, facts=facts)
+    document = EstimateDocument.of(side, notes, found or (), facts).json()
     answer(document, page, as_json=as_json)
 
 

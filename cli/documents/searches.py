@@ -19,6 +19,7 @@ from trainplan.planner.documents import (
 )
 from trainplan.planner.evidence import Evidence, evidence_of
 from trainplan.planner.plan import Infeasible, Spent
+from trainplan.planner.settings import Assumed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,8 @@ class EstimateDocument(OfJob, Priced):
     """How far the answer is from what was ever measured; `plan estimate --json` has it, too."""
     spent: Spent
     """What a step and the run take: energy, carbon dioxide, money."""
+    assumed: tuple[Assumed, ...]
+    """Settings that it is priced with, defaults too, and what each saves."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes
@@ -93,14 +96,15 @@ class EstimateDocument(OfJob, Priced):
 
     @classmethod
     def of(
-        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[LegalLayout], spent: Spent
+        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[LegalLayout], facts: Facts
     ) -> Self:
         """Of a layout that was priced."""
         return cls(
             **of_job(side.job),
             **of_priced(side.job, side),
             evidence=evidence_of(side.job, side.layout),
-            spent=spent,
+            spent=facts.spent,
+            assumed=facts.assumed,
             remedies=tuple(map(Remedy.of, remedies)),
             provenance=Notes(notes=notes),
         )

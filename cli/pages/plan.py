@@ -44,7 +44,7 @@ from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan, UnevenStages
 from trainplan.planner.runtimes import launch_rules
-from trainplan.planner.settings import ELSEWHERE, assumed_text
+from trainplan.planner.settings import ELSEWHERE
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle, rules_of_job
 
 ASKS_A_NUMBER = ("gpus", "context")
@@ -76,8 +76,8 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     order = [stages_sentence(stages)] if stages else []
     rivals = (*rivals_lines(plan), *inside_lines(plan))
     proof = certificate_text(plan)
-    alike = [assumed_text(plan.assumed)] if plan.assumed else []
-    yield stacked(*map(Text, (*rivals, *order, job_line(plan.job), *alike, proof, *lines)))
+    known = job_line(plan.job, plan.assumed)
+    yield stacked(*map(Text, (*rivals, *order, known, proof, *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:

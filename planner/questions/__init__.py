@@ -6,6 +6,8 @@ check_model: what no layout of the model helps. Raises.
 estimate: price one layout.
 Estimates: estimates of many layouts.
 estimates: price many layouts of a job at once, each as `estimate` would.
+Facts: what a priced layout takes and assumes.
+facts_of: what a step of a priced layout takes, and the settings that its price assumes.
 Imbalance: experts of a layer under the routing and the options of a job.
 imbalance: what a step takes longer than with balanced tokens.
 kept_layout: the layout of a similar job, with data parallelism that fills the cluster.
@@ -21,7 +23,6 @@ outcomes: the same of some cases, by workers.
 search: the best layout of a job, with alternatives and a certificate.
 simulate: the schedule of a layout, op by op.
 Simulation: one step, op by op.
-spent_of: what a step of a priced layout takes, and the run.
 Status: how a search ended: with a proof, with a layout, with nothing that fits, or not begun.
 UNSEARCHED: kinds of `Status` of what no search was made of.
 width_notes: a sentence for each width that kernels do not take as it is.
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
+    from trainplan.planner.questions.assumed_settings import Facts, facts_of
     from trainplan.planner.questions.best_plan import (
         NO_FILES,
         layout_notes,
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
         no_files,
         notes,
         search,
-        spent_of,
     )
     from trainplan.planner.questions.case_search import (
         ANSWERED,

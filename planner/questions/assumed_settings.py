@@ -1,18 +1,21 @@
 """Settings that a priced layout assumes, and what each saves."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.calibration import NOTHING, Measured
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.cases import replaced
+from trainplan.planner.plan import Spent
 from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.settings import Assumed
 
 OFF = {
@@ -32,10 +35,10 @@ LEAST = 0.0005
 
 
 def assumed(
-    on: Context, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
 ) -> Iterator[Assumed]:
     """Those of a priced layout, with one estimate each."""
-    job = on.job
+    on = context_for(job, measured)
     for name, value in _values(on, layout).items():
         stated = getattr(job.options, name) is not None
         text = f"{name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -50,6 +53,20 @@ def assumed(
             saved = _saved(job, layout, priced, measured, {**off, "cuda_graph": "none"})
         if stated or (saved is not None and abs(saved) >= LEAST):
             yield Assumed(option=text, default=not stated, saves_fraction=saved, needing=needing)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of a priced layout, without a search."""
+
+    spent: Spent
+    assumed: tuple[Assumed, ...]
+
+
+def facts_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Facts:
+    """What a step takes and the run, and the settings that its price assumes."""
+    spent = spent_on(context_for(job, measured), layout, priced.step_time_s)
+    return Facts(spent, tuple(assumed(job, layout, priced, measured)))
 
 
 def _saved(

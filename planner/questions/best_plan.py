@@ -66,7 +66,7 @@ from trainplan.planner.questions.trust import (
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS, check_able
 from trainplan.planner.schedules import other_schedules
-from trainplan.planner.settings import assumed_text, values_of
+from trainplan.planner.settings import values_of
 from trainplan.planner.space import allowed, values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 
@@ -133,7 +133,7 @@ def search(
         known = evidence_on(own, plan.best.layout)
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
-        settings = () if apart else tuple(assumed(own, best.layout, best.estimate, measured))
+        settings = () if apart else tuple(assumed(job, best.layout, best.estimate, measured))
         proof = {"evidence": known, "certificate": certificate, "assumed": settings}
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
     layout = plan.best.layout
@@ -338,7 +338,6 @@ def layout_notes(
         *offload_notes(layout, priced, measured.profile),
         *width_notes(on, layout, priced),
         *expert_notes(on, layout),
-        *filter(None, [assumed_text(assumed(on, layout, priced, measured))]),
         *notes_on(on, measured),
     )
 

@@ -30,6 +30,5 @@ class Assumed(Spec):
 
 
 def assumed_text(assumed: Iterable[Assumed]) -> str:
-    """All in one line; empty where nothing is assumed."""
-    parts = ", ".join(one.text for one in assumed)
-    return f"Settings, with what each saves of the step: {parts}." if parts else ""
+    """All in one line, for the end of another."""
+    return f"settings and what each saves: {', '.join(one.text for one in assumed)}"

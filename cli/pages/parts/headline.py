@@ -28,6 +28,7 @@ from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
+from trainplan.planner.settings import Assumed, assumed_text
 
 
 class RunWords(NamedTuple):
@@ -230,8 +231,8 @@ def fit_line(memory: Memory) -> str:
     return f"Does not fit: {gib(-memory.headroom_bytes)} GiB too much on the fullest rank."
 
 
-def job_line(job: Job) -> str:
-    """What was asked."""
+def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:
+    """What was asked, with the settings that an answer assumes in place of the options."""
     model, cluster, training = job.model, job.cluster, job.training
     size = f"{parameters(num_parameters(model))} parameters"
     if model.moe:
@@ -242,7 +243,9 @@ def job_line(job: Job) -> str:
     if training.lengths:
         filled = "padded" if training.packing == "none" else f"packed {training.packing}"
         batch += f", sequences of {mean_length(training):,.0f} in the mean, {filled}"
-    stated = " ".join(job.options.arguments().values())
+    known = {one.option for one in assumed}
+    stated = " ".join(text for text in job.options.arguments().values() if text not in known)
+    settings = (assumed_text(assumed),) if assumed else ()
     with_options = (job.runtime, stated) if stated else (job.runtime,)
     reserve = tuple(
         f"{gib(size)} GiB of every {of} reserved"
@@ -250,7 +253,7 @@ def job_line(job: Job) -> str:
         if size
     )
     trained = (model.trained.text,) if model.trained else ()
-    parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve)
+    parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve, *settings)
     line = DOT.join(parts)
     changed = (f"changes the training: {change.says}" for change in changes_training(job))
     return "\n".join((what, *tower_lines(model), line, *changed))
