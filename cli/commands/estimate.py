@@ -66,10 +66,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         case = Case(job, options, measured)
         with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
-    facts = facts_of(job, chosen, estimate, measured)
+    spent, settings = facts_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
-    page = screen(estimate, side, notes, found, facts=facts)
-    document = EstimateDocument.of(side, notes, found or (), facts).json()
+    page = screen(estimate, side, notes, found, spent=spent, settings=settings)
+    document = EstimateDocument.of(side, notes, found or (), (spent, settings)).json()
     answer(document, page, as_json=as_json)
 
 

@@ -96,15 +96,19 @@ class EstimateDocument(OfJob, Priced):
 
     @classmethod
     def of(
-        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[LegalLayout], facts: Facts
+        cls,
+        side: Side,
+        notes: tuple[str, ...],
+        remedies: Sequence[LegalLayout],
+        facts: tuple[Spent, tuple[Assumed, ...]],
     ) -> Self:
         """Of a layout that was priced."""
         return cls(
             **of_job(side.job),
             **of_priced(side.job, side),
             evidence=evidence_of(side.job, side.layout),
-            spent=facts.spent,
-            assumed=facts.assumed,
+            spent=facts[0],
+            assumed=facts[1],
             remedies=tuple(map(Remedy.of, remedies)),
             provenance=Notes(notes=notes),
         )

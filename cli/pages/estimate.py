@@ -15,7 +15,8 @@ from trainplan.cli.pages.plan import notes_part
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Remedy, Side
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.questions import Facts
+from trainplan.planner.plan import Spent
+from trainplan.planner.settings import Assumed
 
 
 def estimate_page(
@@ -24,16 +25,17 @@ def estimate_page(
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
     *,
-    facts: Facts,
+    spent: Spent,
+    settings: tuple[Assumed, ...],
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     job, layout = side.job, side.layout
     cannot = refusals(job, notes)
-    yield headline(job, layout, estimate, spent=facts.spent, cannot=cannot)
+    yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
     known = evidence_lines(evidence_of(job, layout))
     stated = (*known, *interval_lines(job, estimate.uncertainty))
-    yield stacked(job_line(job, facts.assumed), *fit, *map(Text, stated))
+    yield stacked(job_line(job, settings), *fit, *map(Text, stated))
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))

@@ -6,7 +6,6 @@ check_model: what no layout of the model helps. Raises.
 estimate: price one layout.
 Estimates: estimates of many layouts.
 estimates: price many layouts of a job at once, each as `estimate` would.
-Facts: what a priced layout takes and assumes.
 facts_of: what a step of a priced layout takes, and the settings that its price assumes.
 Imbalance: experts of a layer under the routing and the options of a job.
 imbalance: what a step takes longer than with balanced tokens.
@@ -33,7 +32,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.planner.questions.assumed_settings import Facts, facts_of
+    from trainplan.planner.questions.assumed_settings import facts_of
     from trainplan.planner.questions.best_plan import (
         NO_FILES,
         layout_notes,

@@ -1,7 +1,6 @@
 """Settings that a priced layout assumes, and what each saves."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,18 +54,12 @@ def assumed(
             yield Assumed(option=text, default=not stated, saves_fraction=saved, needing=needing)
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Of a priced layout, without a search."""
-
-    spent: Spent
-    assumed: tuple[Assumed, ...]
-
-
-def facts_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Facts:
+def facts_of(
+    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+) -> tuple[Spent, tuple[Assumed, ...]]:
     """What a step takes and the run, and the settings that its price assumes."""
     spent = spent_on(context_for(job, measured), layout, priced.step_time_s)
-    return Facts(spent, tuple(assumed(job, layout, priced, measured)))
+    return spent, tuple(assumed(job, layout, priced, measured))
 
 
 def _saved(

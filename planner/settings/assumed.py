@@ -25,10 +25,10 @@ class Assumed(Spec):
         needing = f" with {self.needing}" * bool(self.needing)
         if saved is None:
             return f"{self.option}{default}"
-        costs = "costs " * (saved < -0.5e-3)
-        return f"{self.option} {costs}{abs(100 * saved):.1f} %{needing}{default}"
+        does = "costs" if saved < -0.5e-3 else "saves"
+        return f"{self.option} {does} {abs(100 * saved):.1f} %{needing}{default}"
 
 
 def assumed_text(assumed: Iterable[Assumed]) -> str:
-    """All in one line, for the end of another."""
-    return f"settings and what each saves: {', '.join(one.text for one in assumed)}"
+    """All of them, for the end of a line."""
+    return ", ".join(one.text for one in assumed)

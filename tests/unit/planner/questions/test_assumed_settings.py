@@ -68,6 +68,6 @@ def test_a_setting_reads_as_its_option_with_its_share():
         Assumed(option="moe_dispatcher=alltoall", default=True, saves_fraction=None),
     ]
     assert assumed_text(some) == (
-        "settings and what each saves: cuda_graph=partial 4.1 %, "
-        "overlap_grad_reduce=true costs 0.2 % (default), moe_dispatcher=alltoall (default)"
+        "cuda_graph=partial saves 4.1 %, overlap_grad_reduce=true costs 0.2 % (default), "
+        "moe_dispatcher=alltoall (default)"
     )
