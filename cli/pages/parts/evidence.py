@@ -95,7 +95,7 @@ def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]
         rest = f"; {plural(more, 'more axis') if more == 1 else f'{more} more axes'}"
         yield f"Beyond what was measured: {'; '.join(texts[:MOST_LISTED])}{rest * (more > 0)}."
     else:
-        yield "Inside what was measured, on every axis and pair."
+        yield "Inside what was measured: each axis, for such a runtime, GPU and model."
 
 
 def _machine(run: NearRun) -> str:

@@ -77,7 +77,10 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
         lines = "; ".join(one.text for one in evidence.beyond)
         yield Paragraph(f"Beyond what was measured: {lines}.", "doubtful")
     else:
-        yield Paragraph("Inside what was measured, on every axis and pair.", "good")
+        yield Paragraph(
+            "Inside what was measured: each axis, for such a runtime, GPU and model.",
+            "good",
+        )
 
 
 def others_section(plan: Plan) -> Iterator[Section]:

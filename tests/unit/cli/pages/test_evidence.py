@@ -43,7 +43,7 @@ def test_the_nearest_run_is_told_with_its_layout_and_all_with_their_errors():
         "(estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm (estimate -20.0 %, "
         "distance 2.0)."
     )
-    assert where == "Inside what was measured, on every axis and pair."
+    assert where == "Inside what was measured: each axis, for such a runtime, GPU and model."
 
 
 def test_an_answer_beyond_all_runs_is_warned_of_by_axis():
