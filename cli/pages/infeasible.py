@@ -9,6 +9,8 @@ from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.plan import refused_part, rule_texts
 from trainplan.cli.words import gib, layout_line, plural
 from trainplan.planner.plan import Infeasible
+from trainplan.planner.runtimes import launch_rules
+from trainplan.planner.space import rules_of_job
 
 NOT_TRIED = "changes not tried: time limit"
 
@@ -61,10 +63,16 @@ def infeasible_line(result: Infeasible) -> str:
 
 
 def _first_rule(result: Infeasible) -> str:
-    """The rule that most layouts break that the user's choices leave, and what to do about it."""
+    """The rule that most layouts break, first one on a field that is held, and what to do."""
+    if result.untried:
+        return f"{result.untried[0]}."
     says = rule_texts(result.job, result.refused)
     chosen = " and ".join(name for name in result.refused if name not in says)
-    rule = next((name for name in result.refused if name in says), None)
+    held = {name.split("=")[0].split()[-1] for name in result.refused if name not in says}
+    rules = (*rules_of_job(result.job), *launch_rules(result.job))
+    on_held = {one.name for one in rules if one.columns & held}
+    named = sorted((n for n in result.refused if n in says), key=lambda n: n not in on_held)
+    rule = next(iter(named), None)
     layouts = plural(result.space_size, "layout")
     if rule is None:
         return f"{chosen} leave none of {layouts}."
