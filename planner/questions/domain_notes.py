@@ -13,7 +13,8 @@ from trainplan.costmodel.layout import Layout
 
 def domain_notes(on: Context) -> Iterator[str]:
     """How the nodes of a job are taken to lie in domains of several nodes."""
-    for one in dict.fromkeys(on.job.cluster.groups):
+    groups = on.job.cluster.groups
+    for one in (one for place, one in enumerate(groups) if one not in groups[:place]):
         device = catalog.device(one)
         built, segment = one.built_domain_gpus(device), one.segment_nodes(device)
         most = built // one.gpus_per_node
