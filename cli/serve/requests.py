@@ -56,6 +56,9 @@ class SearchRequest(OfJob):
     trusted: bool = Field(
         default=False, description="Only layouts within what published runs measured."
     )
+    all_nodes: bool = Field(
+        default=False, description="Use all nodes of the cluster, though fewer may be better."
+    )
     search_options: str = Field(
         "safe",
         description="Settings of the runtime that are searched: safe, which change no numerics; "

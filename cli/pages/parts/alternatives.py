@@ -154,9 +154,8 @@ def rivals_lines(plan: Plan) -> Iterator[str]:
             f"the simplest layout within {slack} of it; `--slack 0` takes the fastest."
         )
     if roomy and roomy is not fastest and not best.is_roomy:
-        slower = percent(roomy.estimate.step_time_s / step - 1)
-        if not plan.certificate.room_searched:
-            slower = f"not searched to the end, at most {slower}"
+        cut = "" if plan.certificate.room_searched else "not searched to the end, at most "
+        slower = cut + percent(roomy.estimate.step_time_s / step - 1)
         yield f"With {percent(FREE, 0)} of the memory free, {slower} slower: {_named(plan, roomy)}."
 
 

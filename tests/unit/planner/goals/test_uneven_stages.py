@@ -182,7 +182,7 @@ def moe_job():
 
 
 def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
-    held = SearchOptions(search_options="none")
+    held = SearchOptions(search_options="none", slack=0)
     ten, one, many = (search(moe_job, held.model_copy(update={"top": top})) for top in (10, 1, 30))
     assert ten.best.layout.stages is not None
     assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]
@@ -275,7 +275,7 @@ def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
 
 def test_no_layer_moved_makes_an_answer_with_chunks_faster(make_job):
     job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
-    plan = search(job, SearchOptions(top=1, fix=FOUR_BY_TWENTY))
+    plan = search(job, SearchOptions(top=1, fix=FOUR_BY_TWENTY, slack=0))
     layout, proof = plan.best.layout, plan.certificate
     stages = [stage.layers for stage in layout.stages]
     assert max(stages) - min(stages[1:-1]) == 1
