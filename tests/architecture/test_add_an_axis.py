@@ -18,12 +18,22 @@ FILES = tuple(dict.fromkeys(file for file, _ in EDITS))
 NAME = "sync_period"
 AXIS = "costmodel/axes/sync_period.py"
 TRIED = re.search(r"`(search=Tried\(.*?,)`", PAGE.read_text("utf-8"))[1]
-SEARCH = (
-    *(sys.executable, "-c", "from trainplan.cli.main import main; main()", "search"),
-    *("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--runtime", "torchtitan"),
-    *("--global-batch-size", "4", "--seq-length", "1024", "--json", "--workers", "1"),
-    *("--fix", f"{NAME}=8"),
-)
+SEARCH = f"""
+import json
+from trainplan.costmodel.hardware import parse_cluster
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.presets import preset
+from trainplan.planner import plan_json, search
+from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.space import parse_choice
+training = TrainingSpec(seq_length=1024, global_batch_size=4)
+cluster = parse_cluster("1x4:h100-sxm")
+job = Job(model=preset("gpt2"), training=training, cluster=cluster, runtime="torchtitan")
+held = parse_choice("{NAME}=8", excluded=False)
+# no exporter writes it: the page ends with that
+found = search(job, SearchOptions(fix=(held,), only_written=False, search_options="none"))
+print(json.dumps(plan_json(found) if isinstance(found, Plan) else None))
+"""
 
 
 def edited(text, block):
@@ -90,9 +100,10 @@ def test_an_axis_is_added_as_the_page_says(copy):
 
 
 def searched(folder):
-    """An answer in a copy of the tree, with the axis at one of its values."""
+    """A plan in a copy of the tree, with the axis at one of its values; null: there is none."""
     env = os.environ | {"PYTHONPATH": str(folder / ".editable")}
-    done = subprocess.run(SEARCH, capture_output=True, text=True, cwd=folder, env=env, check=False)
+    done = subprocess.run((sys.executable, "-c", SEARCH), capture_output=True, text=True, cwd=folder, env=env, check=False)
+    assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
 
@@ -101,7 +112,7 @@ def test_an_axis_that_is_tried_is_searched(copy):
     path = copy / AXIS
     held = path.read_text("utf-8")
     tried = re.sub(r"^    search=Held\(\n.*?^    \),\n", f"    {TRIED}\n", held, flags=re.M | re.S)
-    assert searched(copy)["schema"].startswith("trainplan/infeasible/")
+    assert searched(copy) is None
     try:
         path.write_text(tried.replace("Held", "Tried"), "utf-8")
         assert consistency(copy).returncode == 0
