@@ -70,8 +70,8 @@ def tail_of(residuals: Sequence[Residual]) -> float:
 
     The largest with which `LEVEL` of the runs of sources are inside intervals that had not seen the
     source. Errors of a source go together, so quantiles of some sources hold fewer runs of another
-    than of themselves; whoever asks is another. Source: derived; cross-validation by groups (M. Stone,
-    J. Royal Statistical Society B 36, 1974), one number of all runs.
+    than of themselves; whoever asks is another. Source: derived; cross-validation by groups (M.
+    Stone, J. Royal Statistical Society B 36, 1974), one number of all runs.
     """
 
     def held(tail: float) -> bool:

@@ -102,7 +102,14 @@ def test_an_axis_is_added_as_the_page_says(copy):
 def searched(folder):
     """A plan in a copy of the tree, with the axis at one of its values; null: there is none."""
     env = os.environ | {"PYTHONPATH": str(folder / ".editable")}
-    done = subprocess.run((sys.executable, "-c", SEARCH), capture_output=True, text=True, cwd=folder, env=env, check=False)
+    done = subprocess.run(
+        (sys.executable, "-c", SEARCH),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        check=False,
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
