@@ -177,7 +177,8 @@ def limits_section(plan: Plan, name: str) -> Section:
 def objective_section(plan: Plan) -> Iterator[Section]:
     """Sizes of the cluster, or lengths with ever more techniques; nothing for the step time."""
     target = plan.certificate.objective
-    tried = (sizes_table(target),) if len(target.tried) > 1 else ()
-    ladder = (ladder_table(target),) if target.ladder else ()
-    if tried or ladder:
-        yield Section("objective", "The objective", (*tried, *ladder))
+    sizes = len(target.tried) > 1 and target.name != "time"
+    tried = (sizes_table(target),) if sizes else ()
+    tables = (*tried, ladder_table(target)) if target.ladder else tried
+    if tables:
+        yield Section("objective", "The objective", tables)
