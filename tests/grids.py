@@ -37,3 +37,7 @@ def sampled(cells: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if not values <= seen:
             seen |= values
             yield item
+
+
+EXACT = {"slack": 0.0, "only_written": False}
+"""Options of a search that brute force knows: the fastest of all that the runtime runs."""

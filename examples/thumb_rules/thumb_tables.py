@@ -155,7 +155,7 @@ def error() -> str:
     """What the steps of the cost model are off by, as the page of its accuracy says."""
     page = ACCURACY.read_text(encoding="utf-8")
     first = re.search(
-        r"\*\*Step time: ([\d.]+ %)[^*]*?(?:, ([\d.]+ % for a source[^*.]*))?\.\*\*", page
+        r"\*\*Step time: ([\d.]+ %)[^*]*?(?:, ([\d.]+ % for a held-out source[^*.]*))?\.\*\*", page
     )
     assert first
     unseen = f" ({first[2]})" if first[2] else ""

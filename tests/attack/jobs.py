@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.conftest import MODELS
+from tests.grids import EXACT
 from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.presets.presets import preset
@@ -55,7 +56,7 @@ class Case:
         """What is asked."""
         fixed = tuple(parse_choice(text, excluded=False) for text in self.fix)
         days = 1e4 if objective == "gpus" else None
-        return SearchOptions(fix=fixed, objective=objective, deadline_days=days)
+        return SearchOptions(**EXACT, fix=fixed, objective=objective, deadline_days=days)
 
 
 KNOWN = (

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOWER
+from tests.grids import EXACT
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.disaggregated import (
     TowerStep,
@@ -20,7 +21,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
-SEPARATE = SearchOptions(tower="apart", search_options="none")
+SEPARATE = SearchOptions(**EXACT, tower="apart", search_options="none")
 CASES = [
     ("1x4:h100-sxm", 16, {}),
     ("1x4:a100-sxm-40gb", 24, {"samples_per_sequence": 2}),
@@ -85,7 +86,7 @@ def test_no_split_that_is_searched_whole_is_faster(answer, cluster, batch, field
     found = plan.apart
     every = {}
     for own, rest in parts(job):
-        plan = search(decoder_alone(rest), SearchOptions(search_options="none"))
+        plan = search(decoder_alone(rest), SearchOptions(**EXACT, search_options="none"))
         if hasattr(plan, "best"):
             every[own.cluster.num_gpus] = min(step_of(job, own, plan, c) for c in plan.candidates)
     assert found.step_time_s <= min(every.values()) * (1 + 1e-9)
@@ -108,7 +109,7 @@ def test_the_parts_fill_the_cluster_and_unified_is_what_a_search_finds(
     assert plan.job.model.tower is None
     assert plan.best.estimate.step_time_s == pytest.approx(apart.decoder_step_s)
     assert apart.tower_used_bytes <= limit(job)
-    unified = search(job, SearchOptions(search_options="none")).best.estimate.step_time_s
+    unified = search(job, SearchOptions(**EXACT, search_options="none")).best.estimate.step_time_s
     assert apart.unified_step_s == pytest.approx(unified)
     assert apart.step_time_s >= max(apart.tower_step_s, apart.decoder_step_s)
 
@@ -166,7 +167,7 @@ def test_the_decoder_waits_for_the_samples_of_its_first_micro_batches(make_job):
         ("small-seeing", "1x1:h100-sxm", {}, "needs two GPUs or more"),
         ("small-seeing", "1x4:h100-sxm+1x4:h200-sxm", {}, "splits equal nodes"),
         ("small-seeing", "1x4:h100-sxm", {"objective": "memory"}, "leave --objective out"),
-        ("small-seeing", "1x4:h100-sxm", {"trusted": True}, "leave --trusted out"),
+        ("small-seeing", "1x4:h100-sxm", {"trusted": True}, "drop --trusted"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(make_job, model, cluster, options, says):
@@ -184,4 +185,4 @@ def test_a_runtime_that_shards_more_is_refused(make_job):
 def test_samples_that_do_not_fit_into_the_sequence_are_refused(make_job):
     job = seeing(make_job, "1x4:h100-sxm", 16, {"samples_per_sequence": 9})
     with pytest.raises(SpecError, match=r"9 samples of 256 tokens .* seq_length = 2048"):
-        search(job)
+        search(job, SearchOptions(**EXACT))

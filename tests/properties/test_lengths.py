@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from tests.grids import EXACT
 from tests.properties.every_split import chunks_alike, every_layout_and_split
 from tests.properties.test_bounds_nest import (
     test_node_skeleton_layout_and_simulation_bound_each_other as bounds_nest,
@@ -104,7 +105,7 @@ def test_the_best_split_of_stages_stays_the_best_of_all(make_job, packing):
     context = context_of(job, machine_of(job.cluster, "bf16"))
     table = every_layout_and_split(job, rules)
     seconds = step_seconds(context.with_table(table))
-    found = search(job, SearchOptions(fix=tuple(choices), top=1, search_options="none"))
+    found = search(job, SearchOptions(**EXACT, fix=tuple(choices), top=1, search_options="none"))
     alike = seconds[chunks_alike(job, table)].min()
     assert seconds.min() <= found.best.estimate.step_time_s * (1 + 1e-9)
     assert found.best.estimate.step_time_s <= alike * (1 + 1e-9)

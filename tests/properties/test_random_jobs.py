@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fractions import with_every_fraction
-from tests.grids import examples
+from tests.grids import EXACT, examples
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.calibration import context_for
@@ -99,7 +99,7 @@ def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")
     even = parse_choice("stages=even", excluded=False)
     best = search(
-        job, SearchOptions(top=1, fix=(even,), search_options="none")
+        job, SearchOptions(**EXACT, top=1, fix=(even,), search_options="none")
     ).best.estimate.step_time_s
     fits = priced.memory.used <= machine.memory_bytes * 0.95
     rivals = np.flatnonzero(fits & (priced.step_seconds <= best * ROUNDING))

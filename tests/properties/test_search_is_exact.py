@@ -1,7 +1,7 @@
 """The search against brute force, and the promises of its certificate."""
 
 from dataclasses import astuple
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import Steps
 from tests.fractions import with_every_fraction
+from tests.grids import EXACT
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import context_for
@@ -174,7 +175,7 @@ def test_products_in_low_precision_change_no_proof(make_job, case, precision, op
     assert_best_of_all(job, memory_gib, parse_choice("stages=even", excluded=False))
 
 
-best_of = cache(search)
+best_of = cache(partial(search, options=SearchOptions(**EXACT)))
 
 
 @lru_cache(maxsize=1)
@@ -192,7 +193,7 @@ def assert_best_of_all(job, memory_gib, *fix):
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     machine = machine_of(job.cluster, job.training.precision)
     fits = priced.memory.fits(machine.memory_bytes * 0.95)
-    plan = search(job, SearchOptions(top=3, search_options="none", fix=fix))
+    plan = search(job, SearchOptions(**EXACT, top=3, search_options="none", fix=fix))
     if not fits.any():
         assert not hasattr(plan, "best")
         return
@@ -235,7 +236,7 @@ def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
     gaps = []
     for steps in range(1, 12):
         try:
-            cut = search(job, budget=Steps(steps))
+            cut = search(job, SearchOptions(**EXACT), budget=Steps(steps))
         except SpecError as error:
             assert "raise --time-limit" in str(error)
             assert not gaps, "an answer once found stays found"
@@ -270,7 +271,9 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
     group = job.cluster.groups[0].model_copy(update={"memory_gib": 16.48})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     for steps in range(1, 6):
-        plan = search(job, SearchOptions(only_answer=True, memory_margin=0.02), budget=Steps(steps))
+        plan = search(
+            job, SearchOptions(**EXACT, only_answer=True, memory_margin=0.02), budget=Steps(steps)
+        )
         assert plan.certificate.bounded >= 0
 
 
@@ -278,17 +281,17 @@ def test_no_layout_is_run_twice_however_short_the_time(make_job):
 def test_a_model_far_too_large_is_refused_however_short_the_time(make_job, cluster):
     job = make_job("llama3.1-405b", cluster, 8)
     with pytest.raises(SpecError, match="raise --time-limit"):
-        search(job, budget=Steps(0))
+        search(job, SearchOptions(**EXACT), budget=Steps(0))
     for steps in (1, 2, 50):
         try:
-            assert not hasattr(search(job, budget=Steps(steps)), "best")
+            assert not hasattr(search(job, SearchOptions(**EXACT), budget=Steps(steps)), "best")
         except SpecError as error:
             assert "raise --time-limit" in str(error)
 
 
 def test_the_same_job_gives_the_same_plan_twice(make_job):
     job = make_job("small-moe", "1x4:h100-sxm", 16)
-    assert search(job) == best_of(job)
+    assert search(job, SearchOptions(**EXACT)) == best_of(job)
 
 
 @settings(
@@ -354,7 +357,7 @@ def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
     job = make_job("small-dense", "1x8:h100-sxm", 16)
     choice = parse_choice(text, excluded=excluded)
     options = {"exclude" if excluded else "fix": (choice,)}
-    plan = search(job, SearchOptions(**options))
+    plan = search(job, SearchOptions(**EXACT, **options))
     column = LayoutTable.of([c.layout for c in plan.candidates])
     same = getattr(column, choice.field) == choice.value
     assert not same.any() if excluded else same.all()

@@ -237,7 +237,7 @@ ARCTIC_TRAINING = (
     long("stage 1", 32 * K, ALONE | Z1),
     long("stage 2", 32 * K, ALONE | Z2),
     long("ulysses over 2", 64 * K, {"cp": 2}),
-    long("ulysses over 4 in fp16", 64 * K, {"cp": 4}, precision="fp16"),
+    long("ulysses over 4", 64 * K, {"cp": 4}),
     long("ulysses, tiled mlp", 512 * K, MLPS),
     long("ulysses over 16", 1024 * K, {"cp": 8} | MLPS, nodes=2),
     long("checkpoints on the host", 1024 * K, MLPS, {"checkpoints": 1}),
