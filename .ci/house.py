@@ -142,7 +142,8 @@ def budget(texts: dict[Path, str], *, lower: bool) -> Iterator[str]:
             yield f"{name} has {lines} code lines, {BUDGET.name} allows {most}: take some out"
     if lower:
         head = BUDGET.read_text(encoding="utf-8").partition("[rooms]")[0]
-        figures = {n: min(c, held["rooms"].get(n, c)) for n, c in sorted(counted.items()) if c}
+        allowed = {n: held["rooms"].get(n, c) + raised[n] for n, c in sorted(counted.items()) if c}
+        figures = {n: min(counted[n], most) - raised[n] for n, most in allowed.items()}
         lines = "".join(f'"{name}" = {count}\n' for name, count in figures.items())
         BUDGET.write_text(f"{head}[rooms]\n{lines}", encoding="utf-8")
 
