@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import is_torn
 from trainplan.costmodel.machine import Machine, stride_column
 
 
@@ -64,7 +65,7 @@ def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntCo
     domain, ranks = machine.domain_gpus, size * stride
     inside = np.clip(domain // stride, 1, size)
     piece = np.gcd(ranks, domain)
-    torn = (piece < np.minimum(ranks, domain)) & (domain < machine.num_gpus)
+    torn = is_torn(ranks, domain, machine.num_gpus)
     spanned = np.minimum(size, 1 + -(-(ranks - piece) // domain))
     cut = np.clip(piece // stride, 1, inside)
     whole = np.clip(ranks / domain, 1, size)

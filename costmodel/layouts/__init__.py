@@ -11,6 +11,7 @@ evenly: which rows leave the split of layers to the runtime, wherever its stages
 FIELDS: field of `Layout` of every column.
 FULL: codes of the column `recompute`.
 legal_rows: which rows break none of some rules.
+is_torn: which groups of ranks borders of scale-up domains cut.
 layers_per_stage: decoder layers of every virtual stage, in pipeline order.
 LayoutTable: candidates as columns, one row a layout.
 module_bits: bit set of modules as a column holds it.
@@ -30,7 +31,7 @@ stage_layers: layers of every virtual stage.
 UNIFORM: codes of the column `recompute_method`.
 """
 
-from trainplan.costmodel.layouts.rules import Rule, legal_rows, num_microbatches, rule
+from trainplan.costmodel.layouts.rules import Rule, is_torn, legal_rows, num_microbatches, rule
 from trainplan.costmodel.layouts.table import (
     BLOCK,
     COLUMNS,

@@ -60,6 +60,15 @@ def legal_rows(job: Job, rules: Iterable[Rule], table: LayoutTable) -> BoolColum
     return legal
 
 
+def is_torn(ranks: IntColumn, domain: int, num_gpus: int) -> BoolColumn:
+    """Which groups of so many ranks next to each other do borders of scale-up domains cut?
+
+    Source: derived; groups start at multiples of their ranks and domains at multiples of their
+    GPUs, so no border lies inside a group where the smaller number divides the larger.
+    """
+    return np.asarray((np.gcd(ranks, domain) < np.minimum(ranks, domain)) & (domain < num_gpus))
+
+
 @overload
 def num_microbatches(job: Job, table: LayoutTable) -> IntColumn: ...
 @overload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError
@@ -107,29 +107,25 @@ def offers(given: Sequence[Offer], budget: Budget, workers: Workers) -> Offers:
 
 def _searched(offer: Offer, budget: Budget, workers: Workers) -> tuple[OfferRow, Plan | None]:
     case = offer.case
+    none = OfferRow(name=offer.name, cluster=case.job.cluster, lower_bound=None)
     try:
         if budget.spent():
             raise SpecError(NOT_SEARCHED)
         found = search(case.job, case.options, budget, case.measured, workers)
     except SpecError as error:
         bound = 0.0 if budget.spent() else None
-        return OfferRow(
-            name=offer.name, cluster=case.job.cluster, lower_bound=bound, reason=str(error)
-        ), None
+        return replace(none, lower_bound=bound, reason=str(error)), None
     if isinstance(found, Infeasible):
-        return OfferRow(
-            name=offer.name, cluster=case.job.cluster, lower_bound=None, reason="nothing fits"
-        ), None
+        return replace(none, reason="nothing fits"), None
     target, step = found.certificate.objective, found.best.estimate.step_time_s
     steps = run_steps(case.job)
-    row = OfferRow(
-        name=offer.name,
-        cluster=case.job.cluster,
+    row = replace(
+        none,
         lower_bound=target.lower_bound,
         num_gpus=found.job.cluster.num_gpus,
         step_time_s=step,
         days=steps * step / SECONDS_PER_DAY if steps else None,
-        money=target.value if target.of_answer is None else target.of_answer,
+        money=target.answer_value,
         layout=found.best.layout,
     )
     return row, found

@@ -19,9 +19,7 @@ def answer(context: SearchContext) -> Reached:
         return best_part(context)
     if options.objective != "time":
         return reach(context)
-    # The objective over settings and stages: no layout of the grid is better than the bound.
-    # Unlike node groups: nor is one whose pipeline ranks live in one group each.
-    # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.
+    # No layout of the grid is below the bound, nor one in groups, nor one with uneven stages.
     return with_uneven_stages(with_groups(context, reach(context)))
 
 

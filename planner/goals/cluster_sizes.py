@@ -18,7 +18,7 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.run_costs import longest_step_seconds, price_per_second, run_steps
-from trainplan.planner.goals.context import Figure, SearchContext
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import Name
 from trainplan.planner.tree import SearchResult, UnevenResult
@@ -124,8 +124,3 @@ def lower_bound_of(found: SearchResult | EvenAnswer, uneven_result: UnevenResult
         if uneven_result is None
         else min(found.lower_bound_s, uneven_result.lower_bound_s)
     )
-
-
-def figure_of(name: Name) -> Figure:
-    """What a search makes small for an objective: money and GPUs follow from the step time."""
-    return "energy" if name == "energy" else "time"

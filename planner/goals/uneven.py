@@ -14,6 +14,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import SearchOptions, UnevenStages
 from trainplan.planner.policies import allows_any_split, fractions_of_splits
+from trainplan.planner.space import VARIANT_DEGREES
 from trainplan.planner.stages import (
     PathPool,
     SplitContext,
@@ -306,9 +307,7 @@ def joined(
     """The finalists behind the faster layout, without the one it is a split of."""
     if uneven_result.table is None or finalists is None:
         return finalists if uneven_result.table is None else uneven_result.table
-    degrees = ("tp", "cp", "pp", "ep", "etp")
-    same = np.all(
-        [getattr(finalists, name) == getattr(uneven_result.table, name) for name in degrees], axis=0
-    )
+    pairs = ((getattr(finalists, n), getattr(uneven_result.table, n)) for n in VARIANT_DEGREES)
+    same = np.all([one == other for one, other in pairs], axis=0)
     kept = finalists.take(~same)
     return LayoutTable.concat([uneven_result.table, kept.take(np.arange(min(len(kept), top - 1)))])

@@ -90,6 +90,11 @@ class Target(Spec):
     """Of `context`: what each technique adds, each beside those before."""
 
     @property
+    def answer_value(self) -> float:
+        """The figure of the answer, which may be a simpler layout than the best."""
+        return self.value if self.of_answer is None else self.of_answer
+
+    @property
     def gap_fraction(self) -> float:
         """(value - lower bound) / value; 0 where the value is 0."""
         return max(0.0, self.value - self.lower_bound) / self.value if self.value else 0.0

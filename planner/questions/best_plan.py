@@ -201,13 +201,13 @@ def _plan(context: SearchContext, reached: Reached, target: Target) -> Plan:
     value = step if target.name == "time" else target.value
     bound = settled(value, target.lower_bound)
     proved = bound >= value
-    target = target.model_copy(update={"value": value, "lower_bound": bound})
+    own_target = {"value": value, "lower_bound": bound, "rank": fastest.rank}
     if options.takes_simplest:
-        target = target.model_copy(update={"slack_fraction": options.slack_fraction})
+        own_target["slack_fraction"] = options.slack_fraction
     if fastest is not best:
         share = best.estimate.step_time_s / step if target.name in ("time", "cost") else 1.0
-        simpler = {"rank": fastest.rank, "of_answer": value * share}
-        target = target.model_copy(update=simpler)
+        own_target["of_answer"] = value * share
+    target = target.model_copy(update=own_target)
     return Plan(
         job=own.job,
         runtime_version=own.traits.version,

@@ -124,7 +124,7 @@ def best_inside(
     target = plan.certificate.objective
     if plan.best.inside_measured is not False or not _may_be_inside(context):
         return None
-    of_answer = target.value if target.of_answer is None else target.of_answer
+    of_answer = target.answer_value
     rows = (one for one in plan.candidates if one.inside_measured and target.name == "time")
     row = next(rows, None)
     found = known or searched_inside(context)

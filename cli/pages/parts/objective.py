@@ -74,10 +74,9 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         ends = "that ends" if one else "that end"
         yield f"{fewest} {ends} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
-        value = target.value if target.of_answer is None else target.of_answer
         least = _of_those_tried(target)
         least = f", the least{least}" if least else ""
-        yield f"{amount(value, target.unit)} for {over} on {size}{least}{proof}"
+        yield f"{amount(target.answer_value, target.unit)} for {over} on {size}{least}{proof}"
 
 
 def _of_those_tried(target: Target) -> str:

@@ -7,9 +7,9 @@ and, for HybridEP, its branch `hybrid-ep`; MB is NVIDIA-NeMo/Megatron-Bridge @06
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import LayoutTable, rule
+from trainplan.costmodel.layouts import LayoutTable, is_torn, rule
 from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
 from trainplan.costmodel.runtimes.traits.needs import DEEPEP
 
@@ -29,16 +29,6 @@ def joins_racks(job: Job) -> bool:
     """Has a scale-up domain, as it is built, more GPUs than DeepEP knows of?"""
     groups = job.cluster.groups
     return min(one.built_domain_gpus(catalog.device(one)) for one in groups) > DEEPEP_PEERS
-
-
-def cuts(domain: int, ranks: IntColumn, job: Job) -> BoolColumn:
-    """Do borders of domains lie inside groups of so many ranks, next to each other?
-
-    Source: as `comm.topology`, where groups start.
-    """
-    parts, wholes = domain % np.minimum(ranks, domain), ranks % domain
-    torn = np.where(ranks < domain, parts, wholes) != 0
-    return np.asarray(torn & (job.cluster.num_gpus > domain))
 
 
 def links_experts(job: Job) -> str | None:
@@ -78,7 +68,7 @@ def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
     enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
     whole = domain == DEEPEP_PEERS and (joins_racks(job) or dispatches_between_nodes(job))
     beyond = (ranks > domain) & (not whole)
-    return np.asarray((beyond | cuts(domain, ranks, job)) & enabled)
+    return np.asarray((beyond | is_torn(ranks, domain, job.cluster.num_gpus)) & enabled)
 
 
 @rule(
@@ -104,7 +94,8 @@ def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
 def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
     """On a rack of NVLink the group stays inside; on nodes it may go over RDMA."""
     ranks, domain = table.ep * table.etp, domain_gpus(job)
-    leaves = ((ranks > domain) & joins_racks(job)) | cuts(domain, ranks, job)
+    torn = is_torn(ranks, domain, job.cluster.num_gpus)
+    leaves = ((ranks > domain) & joins_racks(job)) | torn
     enabled = job.options.moe_dispatcher == "hybridep" and job.model.moe is not None
     return np.asarray(leaves & enabled)
 
