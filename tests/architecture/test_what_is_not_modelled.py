@@ -98,7 +98,7 @@ def test_the_page_does_not_deny_what_the_code_prices():
         assert not [line for line in BULLETS if re.search(words, line, re.IGNORECASE)]
 
 
-def test_no_setting_of_a_search_is_said_to_be_left_out_of_it():
+def test_no_setting_of_a_search_is_listed_as_left_out():
     chosen = {one.name for traits in RUNTIMES.values() for one in traits.settings}
     for line in BULLETS:
         if re.search(r"\bonly\b.* asks?\b|\bnot searched\b|\bnever searched\b", line):

@@ -85,14 +85,14 @@ def test_the_fastest_step_of_slow_islands_is_on_one_of_them(tmp_path):
     assert "GPUs are" not in every.out
 
 
-def test_where_the_batch_divides_by_fewer_gpus_alone_a_line_says_so(tmp_path):
+def test_where_the_batch_divides_by_fewer_gpus_alone_a_line_names_them(tmp_path):
     job = with_value(with_value(TINY, "--cluster", "9x1:h100-sxm"), "--global-batch-size", "16")
     page = plan("search", *job)
     assert page.out.splitlines()[1].startswith("8 of the 9 GPUs are ")
     assert page.out.splitlines()[1].endswith("; 16 sequences do not divide by 9")
 
 
-def test_where_not_every_size_is_tried_the_answer_says_of_how_many_it_is_the_best():
+def test_where_not_every_size_is_tried_the_answer_has_of_how_many_it_is_the_best():
     job = with_value(with_value(TINY, "--cluster", "40x1:h100-sxm"), "--global-batch-size", "40")
     page = plan("search", *job, "--objective", "gpus", "--tokens", "20B", "--deadline", "4h")
     first = page.out.splitlines()[0]

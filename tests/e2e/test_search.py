@@ -277,7 +277,7 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
 FEATURE = "megatron-lm cannot express unused rows in front of the learned positions"
 
 
-def test_a_model_the_runtime_cannot_run_is_told_above_the_answer_and_nowhere_else():
+def test_a_model_the_runtime_cannot_run_stands_above_the_answer_and_nowhere_else():
     note = f"{FEATURE}: `plan export` will refuse"
     job = with_value(TINY, "--model", "opt-125m")
     shown, written = (

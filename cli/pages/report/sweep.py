@@ -58,7 +58,7 @@ def curve_charts(swept: Swept) -> Iterator[Block]:
     """Throughput, what a GPU gives, the step and money along the first knob."""
     grows = swept.varied[0].knob == GPUS
     speed: Value = lambda one: one.tokens_per_s  # noqa: E731
-    yield _chart(swept, "throughput", "Tokens per second", speed, _ideal_says(swept), ideal=grows)
+    yield _chart(swept, "throughput", "Tokens per second", speed, _of_ideal(swept), ideal=grows)
     if grows:
         yield _chart(swept, "per-gpu", "Tokens per second and GPU", per_gpu, _falls(swept))
     fastest = _least(
@@ -97,7 +97,7 @@ def _planned(swept: Swept) -> list[SweepPoint]:
     return [one for curve in swept.curves for one in curve.points if one.tokens_per_s]
 
 
-def _ideal_says(swept: Swept) -> str:
+def _of_ideal(swept: Swept) -> str:
     planned = _planned(swept)
     if not planned or swept.varied[0].knob != GPUS:
         return swept.verdict

@@ -123,7 +123,7 @@ def test_every_key_of_a_plan_is_explained():
     assert set(keys(plan_json(found))) <= known
 
 
-def test_the_readme_says_of_recipes_what_the_table_says():
+def test_the_readme_has_of_recipes_what_the_table_has():
     table = (ROOT / "docs" / "index.md").read_text("utf-8").partition("<!-- thumb rules: short -->")
     slower = [int(one) for one in re.findall(r"\| (\d+) % \|$", table[2], re.MULTILINE)]
     assert len(slower) > 10

@@ -94,12 +94,12 @@ def test_hybridep_is_refused_on_racks_exactly_where_some_group_leaves_its_domain
         (38, "groups that cross a border are priced as cut there; 36 nodes divide evenly"),
     ],
 )
-def test_a_note_says_how_nodes_are_taken_to_lie_in_racks(nodes, says, moe_job):
+def test_a_note_has_how_nodes_lie_in_racks(nodes, says, moe_job):
     assert any(says in one for one in notes(moe_job(nodes)))
 
 
 @pytest.mark.parametrize(("ep", "leaves"), [(32, False), (64, False), (128, True)])
-def test_a_note_says_that_experts_leave_their_domain(ep, leaves, moe_job):
+def test_a_note_names_experts_that_leave_their_domain(ep, leaves, moe_job):
     found = list(expert_notes(context_for(moe_job(64)), Layout(dp=256, ep=ep)))
     assert bool(found) == leaves
     assert not leaves or "span 2 domains of 64 GPUs" in found[0]

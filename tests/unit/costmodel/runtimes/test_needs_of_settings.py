@@ -62,7 +62,7 @@ def test_no_search_tries_what_does_not_start(gpu, job_of):
 
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("text", NEEDS)
-def test_a_note_says_of_a_stated_setting_that_it_does_not_start(gpu, text, job_of):
+def test_a_note_names_a_stated_setting_that_does_not_start(gpu, text, job_of):
     name, value = text.split("=")
     job = job_of(gpu, **{name: {"true": True}.get(value, value)})
     says = any("will not start here" in one for one in stated_needs(job))

@@ -172,7 +172,7 @@ def test_fields_that_no_legal_layout_has_are_refused_by_their_rule(job, plan):
     assert "sequence" in found.broken[0].says
 
 
-def test_a_value_that_no_search_tries_is_asked_about_in_a_usual_layout(job, plan):
+def test_a_value_that_no_search_tries_is_priced_in_a_usual_layout(job, plan):
     three = (parse_choice("micro_batch_size=3", excluded=False),)
     filled = Layout(dp=8, micro_batch_size=3)
     found = why_not(Case(job, plan.options), plan, filled, Unlimited(), three)

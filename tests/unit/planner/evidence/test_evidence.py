@@ -212,7 +212,7 @@ EXPERTS = job_on("4x8:h100-sxm", "small-moe")
         ),
     ],
 )
-def test_what_dense_models_measured_says_nothing_of_experts(layout, axis, text):
+def test_what_dense_models_measured_is_no_evidence_of_experts(layout, axis, text):
     """Evidence is asked of pairs: every axis beside the kind of model, and ep beside the fabric."""
     own = shape_of(Setup.of(EXPERTS), Layout(dp=32, ep=8))
     routed = replace(run(), shape=own)

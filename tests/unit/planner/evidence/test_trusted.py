@@ -67,7 +67,7 @@ def trusted(small_gpus):
 @pytest.mark.parametrize("known", [FEW, measurements()])
 @pytest.mark.parametrize("model", ["small-dense", "small-moe"])
 @pytest.mark.parametrize("cluster", ["4x8:h100-sxm", "8x4:gb200", "4x8:a100-sxm-80gb"])
-def test_a_rule_is_broken_exactly_where_the_text_says_beyond(
+def test_a_rule_is_broken_exactly_where_the_text_is_beyond(
     make_job, legal_table, model, cluster, known
 ):
     """One table of limits: the flag, the marks of rows and the sentences ask the same of it."""
@@ -130,7 +130,7 @@ JOBS = [
 
 @pytest.mark.grid
 @pytest.mark.parametrize(("model", "cluster", "runtime"), JOBS)
-def test_trusted_answers_inside_or_says_what_is_missing(make_job, model, cluster, runtime):
+def test_trusted_answers_inside_or_names_what_is_missing(make_job, model, cluster, runtime):
     job = make_job(model, cluster, 128, 4096).model_copy(update={"runtime": runtime})
     try:
         found = search(job, SearchOptions(trusted=True), Steps(10))
