@@ -31,7 +31,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenTree
 from trainplan.planner.goals.fastest import fastest, num_finalists, settings_of_fastest
 from trainplan.planner.goals.reach import UNITS, Reached, out_of_reach
-from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven
+from trainplan.planner.goals.uneven import Splits, faster_splits, looks_for_uneven, splits_of
 from trainplan.planner.goals.with_groups import bound_in_groups, with_groups
 from trainplan.planner.plan import Target, Tried
 from trainplan.planner.tree import SearchResult, UnevenResult
@@ -83,6 +83,7 @@ class _Timed:
         if groups:
             self.bound = min(self.bound, bound_in_groups(context, self.tree.groups))
         self._in_full = in_full or groups
+        self._splits: Splits | None = None
         self._known: UnevenResult | None = None
         self._reached: Reached | None = None
 
@@ -97,7 +98,8 @@ class _Timed:
         self.tree.run(own)
         even = self.tree.answer()
         if looks_for_uneven(own):
-            self._known = faster_splits(own, even, cutoff, most=most, brief=True)
+            self._splits = splits_of(own, even, cutoff)
+            self._known = faster_splits(own, even, self._splits, most=most, brief=True)
         return value_of(even, self._known), lower_bound_of(even, self._known)
 
     @property
@@ -110,10 +112,11 @@ class _Timed:
         return self._reached or self._whole(self.context)
 
     def _whole(self, own: SearchContext) -> Reached:
-        """The tree of even stages goes on; where it has no answer below the cutoff, anew."""
-        begun = self._known is None or np.isfinite(self.tree.answer().value)
-        tree = self.tree if begun else None
-        found = Reached.of(fastest(own, self._every, tree, self._known))
+        """What was begun goes on; even stages without an answer below the cutoff anew."""
+        tree = self.tree
+        if self._known and not np.isfinite(tree.answer().value):
+            tree = EvenTree.begin(own, self._every, num_finalists(own), tree)
+        found = Reached.of(fastest(own, self._every, tree, self._splits))
         return with_uneven_stages(with_groups(own, found))
 
 

@@ -15,7 +15,13 @@ from trainplan.costmodel.step import explicit
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer, EvenTree
-from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
+from trainplan.planner.goals.uneven import (
+    Splits,
+    faster_splits,
+    looks_for_uneven,
+    splits_of,
+    wants_uneven,
+)
 from trainplan.planner.plan import Settings, Target, TriedSettings, finite
 from trainplan.planner.settings import Combination, with_settings, without_one
 from trainplan.planner.space import legality_rules
@@ -45,11 +51,11 @@ def fastest(
     context: SearchContext,
     every: Sequence[Combination] = (),
     tree: EvenTree | None = None,
-    known: UnevenResult | None = None,
+    splits: Splits | None = None,
 ) -> Fastest:
     """The best layout of a job under each of some combinations, or under its own settings alone.
 
-    A tree of them that has begun goes on; of uneven stages something may be `known`.
+    A tree of them that has begun goes on, and so do `splits`, of its groups.
 
     Raises:
         PlanError: A number of the machine is unknown.
@@ -61,15 +67,9 @@ def fastest(
         return _nothing(context, every, found)
     even, uneven_result = tree.answer(), None
     if looks_for_uneven(context) and not wants_uneven(context.options):
-        uneven_result = _faster(known, faster_splits(context, even))
+        splits = splits or splits_of(context, even)
+        uneven_result = faster_splits(context, even, splits)
     return _fastest(context, every, tree, uneven_result)
-
-
-def _faster(one: UnevenResult | None, other: UnevenResult) -> UnevenResult:
-    """The better of two searches of one job."""
-    if one is None or one.table is None:
-        return other
-    return one if other.table is None or one.step_time_s < other.step_time_s else other
 
 
 def settings_of_fastest(context: SearchContext) -> tuple[SearchContext, Settings | None]:

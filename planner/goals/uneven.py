@@ -79,10 +79,14 @@ def splits_below(
         for one in group.members
     ]
     of = _split_context(context, group.members[0].context, group.rules, limits)
-    tries = context.options.tries_uneven is not None
-    budget = TaskBudget(context.budget) if tries else context.budget
-    known = limits.cutoff_s, budget, context.workers
+    known = limits.cutoff_s, _of_tasks(context), context.workers
     return kind(of, group.rules, *known, roots=roots, members=members)
+
+
+def _of_tasks(context: SearchContext) -> Budget:
+    """Of the work on splits; where they are only tried, no piece of it ends early."""
+    tries = context.options.tries_uneven is not None
+    return TaskBudget(context.budget) if tries else context.budget
 
 
 def _split_context(
@@ -105,6 +109,15 @@ class Splits:
         self.job = searches[0].job
         self.num_simulated = self.expanded = 0
         """Of searches that opened nothing themselves."""
+
+    def go_on(self, incumbent_s: float, budget: Budget, tasks: Budget) -> None:
+        """Continue, with other budgets and maybe with a better answer than any split."""
+        self.budget = budget
+        if incumbent_s < self.incumbent_s:
+            self.incumbent_s, self.table = incumbent_s, None
+        for one in self.searches:
+            one.budget = tasks
+            one.lower(self.incumbent_s)
 
     def take(self, search: UnevenSearch) -> None:
         """Take note of a better answer of a search, and let the others know."""
@@ -201,37 +214,48 @@ def _least(searches: Sequence[UnevenSearch], *, one_stage: bool) -> float:
     return min((one.bound_of(one_stage=one_stage) for one in searches), default=np.inf)
 
 
-def faster_splits(
-    context: SearchContext,
-    found: EvenAnswer,
-    cutoff_s: float = np.inf,
-    *,
-    most: float = np.inf,
-    any_answer: bool = False,
-    brief: bool = False,
-) -> UnevenResult:
-    """What uneven stages give below some seconds and the best even ones, of all combinations.
+def splits_of(context: SearchContext, found: EvenAnswer, cutoff_s: float = np.inf) -> Splits | None:
+    """Splits below some seconds and the best even ones, of all combinations, not begun.
 
-    Where no time is left, or the best even ones are not proved, no split beats the floor. A brief
-    search tries no layout before its turn and no chunks of unlike lengths.
+    None where no time is left, or the best even ones are not proved.
     """
     incumbent_s = min(found.value, cutoff_s)
     if context.budget.spent() or found.lower_bound_s < incumbent_s:
-        return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
+        return None
     limits = Limits(incumbent_s)
     pairs = zip(found.groups, found.nodes, strict=True)
     searches = [splits_below(context, one, limits, roots=nodes) for one, nodes in pairs]
-    splits = Splits(searches, incumbent_s, context.budget)
+    return Splits(searches, incumbent_s, context.budget)
+
+
+def faster_splits(
+    context: SearchContext,
+    found: EvenAnswer,
+    splits: Splits | None,
+    *,
+    most: float = np.inf,
+    brief: bool = False,
+) -> UnevenResult:
+    """What uneven stages give beside the best even ones.
+
+    Without `splits` nothing beats the floor. They go on, if they have begun. A brief search tries
+    no layout before its turn and no chunks of unlike lengths.
+    """
+    if splits is None:
+        return UnevenResult(None, found.value, min(found.step_bound_s, found.value), 0)
+    splits.go_on(found.value, context.budget, _of_tasks(context))
+    if context.budget.spent():
+        return splits.result()
     own, answer = found.place, found.finalists
     if answer is not None:
         splits.explore(*own, lambda one: one.try_first(answer))
     if not brief:
         splits.explore(*own, lambda one: try_siblings(one, splits.table))
     if context.options.tries_uneven is not None:
-        near = _near(context.options, searches[0].of.job)
+        near = _near(context.options, splits.searches[0].of.job)
         splits.explore(*own, lambda one: try_near(one, near))
         most = context.options.tries_uneven
-    splits.open(most, any_answer=any_answer)
+    splits.open(most)
     if brief or context.budget.spent():
         return splits.result()
     return _at_last(context, splits, found)

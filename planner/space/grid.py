@@ -12,9 +12,9 @@ it. The search expands nodes and skeletons only where they can still win.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import cast
 
@@ -110,8 +110,8 @@ class Space:
         if pp not in self._stagings:
             known: list[dict[str, object]] = [{"pp": pp}]
             for axis in STAGED_AXES:
-                name = axis.column
-                known = [{**one, name: value} for one in known for value in self._under(axis, one)]
+                name, under = axis.column, self._under(axis)
+                known = [{**one, name: value} for one in known for value in under(one)]
             columns = {"pp": np.full(len(known), pp)}
             for axis in STAGED_AXES:
                 name, codec = axis.column, axis.codec
@@ -119,14 +119,15 @@ class Space:
             self._stagings[pp] = LayoutTable.of_columns(len(known), columns)
         return self._stagings[pp]
 
-    def _under(self, axis: Axis, known: Mapping[str, object]) -> tuple[object, ...]:
+    def _under(self, axis: Axis) -> Callable[[Mapping[str, object]], tuple[object, ...]]:
         """Values of an axis beside those of the columns before it."""
         if axis.column == "vpp":
-            return self.virtual_stages(cast("int", known["pp"]))
+            return lambda known: self.virtual_stages(cast("int", known["pp"]))
         assert isinstance(axis.search, Tried)
-        if axis.search.under is None:
-            return self.values(axis)
-        return axis.search.under(self.job, self.traits, known)
+        if under := axis.search.under:
+            return partial(under, self.job, self.traits)
+        values = self.values(axis)
+        return lambda known: values
 
     def num_memory_policies(self, table: LayoutTable) -> IntColumn:
         """Combinations of recomputation and offload of each skeleton.

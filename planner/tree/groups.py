@@ -66,10 +66,9 @@ class Group:
         def broken(job: Job, table: LayoutTable) -> BoolColumn:
             refused = np.array(first.broken(jobs[0], table))
             for own, rule in zip(jobs[1:], rules[1:], strict=True):
-                rows = np.flatnonzero(refused)
-                if not len(rows):
+                if not refused.any():
                     break
-                refused[rows] = rule.broken(own, table.take(rows))
+                refused &= rule.broken(own, table)
             return refused
 
         return Rule(first.name, first.columns, broken, first.says, first.source, first.values)

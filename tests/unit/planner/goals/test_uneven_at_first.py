@@ -8,7 +8,7 @@ from tests.budgets import Steps
 from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
-from trainplan.planner.goals.uneven import faster_splits
+from trainplan.planner.goals.uneven import faster_splits, splits_of
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.work.budget import Alone, Unlimited
 
@@ -36,7 +36,8 @@ def run(job, most, *, budget=None, workers=None, brief=False):
     """What uneven stages give after so much work."""
     of = SearchOptions(), NOTHING, budget or Unlimited(), workers or Alone()
     context = SearchContext.of(job, *of)
-    return faster_splits(context, even_stages(job), most=most, brief=brief)
+    even = even_stages(job)
+    return faster_splits(context, even, splits_of(context, even), most=most, brief=brief)
 
 
 def test_what_is_tried_first_does_not_depend_on_the_number_of_workers(siblings_job):
