@@ -120,13 +120,16 @@ class CheckDocument(Document):
     """Slips: `name`, `says`, `saved_s` and `freed_bytes` of their one edit (null: it is not
     priced), `changes` of fields, `settings` in the runtime's words."""
     edits: tuple[Edit, ...]
-    """The fewest that bring most of the gain, then the whole: `units` that change, `step_time_s`,
-    `saved_s` (null: the launch cannot run), `changes`, `settings`, `layout`, `options`."""
+    """The fewest that make it run, where it does not; the fewest that bring most of the gain, then
+    the whole: `units` that change, `step_time_s`, `saved_s` (null: the launch cannot run),
+    `changes`, `settings`, `layout`, `options`."""
     optimum: Optimum | None
     """What `plan search` finds for the job, with `optimal` and `gap_fraction`; null where nothing
     was found."""
     untried: str | None
     """Why nothing better was looked for; empty otherwise."""
+    cut_off: str
+    """Of a launch that does not run: which smaller sets of edits were not tried; empty: none."""
     provenance: Notes
 
     @classmethod
@@ -203,7 +206,7 @@ def _promise(found: LaunchCheck) -> str:
     if not found.edits:
         return ""
     first = found.edits[0]
-    count = plural(len(first.units), "edit")
+    count = plural(first.count, "edit")
     if first.saved_s is None:
         few = 0 < len(first.settings) <= SPELLED_OUT
         edits = setting_words(first.settings) if few else count

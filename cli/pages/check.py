@@ -83,6 +83,8 @@ def _edits_part(found: LaunchCheck) -> Iterator[Part]:
         yield Text(f"Nothing better was looked for: {found.untried}")
     elif found.optimum is not None and found.reading.layout is not None and not found.edits:
         yield Text(f"No edits save more than {percent(WORTH)} of a step.")
+    if found.cut_off:
+        yield Text(found.cut_off)
     if not found.edits:
         return
     step = found.edits[0].step_time_s
@@ -90,7 +92,7 @@ def _edits_part(found: LaunchCheck) -> Iterator[Part]:
     columns = (number("edits"), *sizes, "in the runtime's own words")
     rows = (
         (
-            len(edit.units),
+            edit.count,
             edit.step_time_s,
             _gain(edit),
             edit.peak_reserved_bytes,

@@ -5,7 +5,6 @@
 compare: compare two layouts, each of its job.
 Comparison: all that differs.
 Curve: points along the first knob, all other knobs held.
-fewest_changes: the layout that runs with the fewest axes changed.
 field_differences: fields of two documents that differ, in the order of the first.
 FieldDifference: a field of a job or a layout that differs.
 KNEE_EFFICIENCY: a scaling curve bends where an added GPU gives less than this share of a GPU of
@@ -20,6 +19,7 @@ remedies: the fastest layouts one change away, then the best one that holds its 
 Remedy: the layout with something changed.
 Setting: a knob at a value.
 Side: one of the two plans, priced.
+single_changes: layouts that differ in one thing, whatever GPUs they use.
 Sweep: curves of best plans.
 sweep: the best plan at every value of some parameters.
 term_differences: seconds of every term, largest difference first.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         field_differences,
         term_differences,
     )
-    from trainplan.planner.comparisons.neighbours import fewest_changes
+    from trainplan.planner.comparisons.neighbours import single_changes
     from trainplan.planner.comparisons.offered import Offer, Offers, OffersDocument, offers
     from trainplan.planner.comparisons.parameters import Varied, parse_varied
     from trainplan.planner.comparisons.remedy import Remedy, remedies

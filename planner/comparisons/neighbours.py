@@ -1,17 +1,11 @@
 """Layouts one change away from a given one: what would make it legal, or make it fit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes import (
-    AXES,
-    divisors,
-    micro_batch_sizes,
-    tiled_losses,
-    tiled_mlps_under,
-)
+from trainplan.costmodel.axes import divisors, micro_batch_sizes, tiled_losses, tiled_mlps_under
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
@@ -21,7 +15,7 @@ from trainplan.costmodel.step import explicit, price
 from trainplan.planner.cases import Case
 from trainplan.planner.plan import Candidate
 from trainplan.planner.policies import fractions_of, least_offload, with_fraction
-from trainplan.planner.space import broken_rules, rules_of_job
+from trainplan.planner.space import broken_rules
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""
@@ -57,74 +51,6 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     )
 
 
-FOLLOWS = ("dp", "schedule")
-"""Axes that a runtime takes from the others: a change of them is none of the launch."""
-
-
-def fewest_changes(case: Case, layout: Layout) -> Candidate | None:
-    """The layout that runs with the fewest axes changed, the fastest of these; null: none near.
-
-    One thing is changed, or one of one axis beside another such, or beside any.
-    """
-    context = case.context
-    single = list(dict.fromkeys(neighbours(context, layout)))
-    small = [one for one in single if _changes(layout, one) == 1]
-    found = _least_changed(case, layout, [*single, *_both_changed(context, layout, small, small)])
-    return found or _least_changed(
-        case, layout, list(_both_changed(context, layout, single, small))
-    )
-
-
-def _changes(own: Layout, other: Layout) -> int:
-    return sum(axis.of(own) != axis.of(other) for axis in AXES if axis.name not in FOLLOWS)
-
-
-def _both_changed(
-    on: Context, own: Layout, first: Sequence[Layout], second: Sequence[Layout]
-) -> Iterator[Layout]:
-    """The changes of both, wherever they are of other fields; data parallelism fills the GPUs."""
-    usual = dict(own)
-    changed = [{k: v for k, v in one if v != usual[k] and k not in FOLLOWS} for one in second]
-    for one in first:
-        mine = {k for k, v in one if v != usual[k] and k not in FOLLOWS}
-        for change in changed:
-            if not mine & change.keys():
-                yield from _filled({**dict(one), **change}, on.job.cluster.num_gpus)
-
-
-def _filled(values: Values, num_gpus: int) -> Iterator[Layout]:
-    vpp = values["vpp"]
-    plain = values["schedule"] in ("1f1b", "interleaved")
-    schedule = {"schedule": "interleaved" if vpp != 1 else "1f1b"} if plain else {}
-    try:
-        least = Layout.model_validate({**values, **schedule, "dp": values["dp_replicate"]})
-    except ValidationError:  # such values never go together, whatever the job
-        return
-    if filled := least.resized(num_gpus):
-        yield filled
-
-
-def _least_changed(case: Case, own: Layout, layouts: Sequence[Layout]) -> Candidate | None:
-    """The fastest of those that are legal, fit and change as few axes as any."""
-    if not layouts:
-        return None
-    context, margin, table = case.context, case.options.memory_margin, LayoutTable.of(layouts)
-    broken = [rule.broken(case.job, table) for rule in rules_of_job(case.job)]
-    legal = np.flatnonzero(~np.any(broken, axis=0))
-    candidates = context.with_table(table.take(legal))
-    priced = price(candidates)
-    limit = context.machine.memory_bytes * (1 - margin)
-    fits = np.flatnonzero(priced.memory.fits(limit))
-    if not len(fits):
-        return None
-    counts = np.array([_changes(own, layouts[legal[row]]) for row in fits])
-    few = fits[counts == counts.min()]
-    first = few[np.argsort(priced.step_seconds[few], kind="stable")][:MOST_SIMULATED]
-    estimates = explicit(candidates.take(first), memory_margin=margin)
-    place = min(range(len(first)), key=lambda i: estimates[i].step_time_s)
-    return Candidate(rank=1, layout=layouts[legal[first[place]]], estimate=estimates[place])
-
-
 def _offloading(context: Context, layout: Layout, memory_bytes: float) -> Iterator[Layout]:
     """The layout with the least fraction of the optimizer offloaded with which it fits, if any."""
     ranges = fractions_of(context.traits, ())
@@ -138,14 +64,20 @@ def _offloading(context: Context, layout: Layout, memory_bytes: float) -> Iterat
 
 def neighbours(on: Context, layout: Layout) -> Iterator[Layout]:
     """Layouts that differ in one thing and use all GPUs; what follows from it is adapted."""
+    world = on.job.cluster.num_gpus
+    yield from (one for one in single_changes(on, layout) if one.world_size == world)
+
+
+def single_changes(on: Context, layout: Layout) -> Iterator[Layout]:
+    """Layouts that differ in one thing, whatever GPUs they use."""
     values = dict(layout)
     for change in (*_degrees(on.job, layout), *_pipelines(on, layout), *_policies(on, layout)):
         try:
-            changed = Layout.model_validate({**values, **change})
+            one = Layout.model_validate({**values, **change})
         except ValidationError:  # such values never go together, whatever the job
             continue
-        if changed != layout and changed.world_size == on.job.cluster.num_gpus:
-            yield changed
+        if one != layout:
+            yield one
 
 
 def _degrees(job: Job, layout: Layout) -> Iterator[Values]:
@@ -178,6 +110,7 @@ def _pipelines(on: Context, layout: Layout) -> Iterator[Values]:
     for stage in traits.sharding.zero_stages:
         yield {"zero_stage": stage}
     yield {"sequence_parallel": not layout.sequence_parallel}
+    yield {"dp_replicate": 1}
     yield {"stages": None}
 
 
@@ -201,5 +134,11 @@ def _policies(on: Context, layout: Layout) -> Iterator[Values]:
         for mlp in tiled_mlps_under(job, traits, {"tiled_loss": loss}):
             yield {"tiled_loss": loss, "tiled_mlp": mlp}
     yield {"offload": {"optimizer": 0.0}}
+    held, offloading = dict(layout.offload), traits.offloading
+    for name in ("parameters", "checkpoints"):
+        for value in getattr(offloading, name):
+            yield {"offload": {**held, name: value}}
+    for tier in offloading.tiers:
+        yield {"offload": {**held, "tier": tier}}
     for one in (Offload(()), *traits.offloading.choices(job.model)):
         yield {"offload_modules": one.modules}

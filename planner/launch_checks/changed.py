@@ -20,6 +20,16 @@ class Run:
     layout: Layout
 
 
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A run that fits, with what was changed for it."""
+
+    units: tuple[str, ...]
+    run: Run
+    step_time_s: float
+    peak_reserved_bytes: float
+
+
 def with_options(job: Job, values: Mapping[str, object]) -> Job:
     """The job with other values of some settings of its runtime."""
     return job.model_copy(update={"options": job.options.model_copy(update=values)})

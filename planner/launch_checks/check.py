@@ -8,7 +8,9 @@ from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.cases import Case
 from trainplan.planner.launch_checks.changed import Run, with_options
+from trainplan.planner.launch_checks.cures import Cures, cures
 from trainplan.planner.launch_checks.edits import Edit, fewest_edits
 from trainplan.planner.launch_checks.lints import Lint, lints
 from trainplan.planner.plan import Plan, SearchOptions
@@ -48,6 +50,8 @@ class LaunchCheck:
     does, then the optimum whole."""
     untried: str
     """Why no edits were looked for; empty where they were."""
+    cut_off: str = ""
+    """Of a launch that does not run: which smaller sets of edits were not tried; empty: none."""
 
     @property
     def fits(self) -> bool | None:
@@ -90,14 +94,17 @@ def check_launch(
     except PlanError as error:
         untried = str(error)
     edits: tuple[Edit, ...] = ()
+    near = Cures((), "")
     if layout is not None:
         run, optimum = Run(job, layout), None
         own = priced.step_time_s if priced and priced.memory.fits else None
         if found:
             optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
-        few = fewest_edits(run, optimum, own, measured, memory_margin=margin)
+        if own is None:
+            near = cures(Case(job, SearchOptions(memory_margin=margin), measured), layout)
+        few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
-    return LaunchCheck(judged, priced, slips, found, edits, untried)
+    return LaunchCheck(judged, priced, slips, found, edits, untried, near.cut_off)
 
 
 def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[SettingChange, ...]:

@@ -16,16 +16,15 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, place
-from trainplan.planner.cases import Case
-from trainplan.planner.comparisons import FieldDifference, fewest_changes
+from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks.changed import (
+    Priced,
     Run,
     field_changes,
     filling,
     setting_changes,
     with_options,
 )
-from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimates
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
@@ -60,6 +59,8 @@ class Edit:
 
     units: tuple[str, ...]
     """What is changed: axes, each with those that go along, and options of the runtime."""
+    count: int
+    """Axes and options that have another value, but those that follow from others."""
     run: Run
     fields: tuple[FieldDifference, ...]
     settings: tuple[SettingChange, ...]
@@ -70,14 +71,6 @@ class Edit:
     """Of the step; null where its layout as it is cannot run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Priced:
-    units: tuple[str, ...]
-    run: Run
-    step_time_s: float
-    peak_reserved_bytes: float
-
-
 def fewest_edits(
     launch: Run,
     optimum: Run | None,
@@ -85,44 +78,35 @@ def fewest_edits(
     measured: Measured = NOTHING,
     *,
     memory_margin: float = 0.0,
+    cures: Sequence[Priced] = (),
 ) -> tuple[Edit, ...]:
     """The smallest set that brings most of the gain, then the whole optimum where that is faster.
 
     None where they save less than `WORTH`. `own_step_s` is the step of the launch; null where its
-    layout cannot run: then the smallest set that makes it run comes first, of the optimum or not.
+    layout cannot run: then `cures` come first, or the smallest set of the optimum that runs.
     """
-    cure = None if own_step_s else _cure(launch, measured, memory_margin)
+    first, alone = cures, tuple(_edit(launch, one, own_step_s) for one in cures)
     if optimum is None:
-        return (_edit(launch, cure, own_step_s),) if cure else ()
+        return alone
     names = _units_that_differ(launch, optimum)
     whole, found = tuple(names), list(_sets(names))
     priced = _priced(launch, optimum, found, measured, memory_margin)
     best = next((one for one in priced if one.units == whole), None)
     if best is None:
-        return (_edit(launch, cure, own_step_s),) if cure else ()
+        return alone
     target = best.step_time_s
     if own_step_s is not None and best.step_time_s > own_step_s * (1 - WORTH):
         return ()
     if own_step_s is not None:
         target = own_step_s - MOST * (own_step_s - best.step_time_s)
-    running = cure or min(priced, key=lambda one: (len(one.units), one.step_time_s))
+    if own_step_s is None and not first:
+        first = [min(priced, key=lambda one: (len(one.units), one.step_time_s))]
     small = [one for one in priced if one.step_time_s <= target or len(one.units) == len(whole)]
     least = min(small, key=lambda one: (len(one.units), one.step_time_s))
-    chosen = [*([running] if own_step_s is None else []), least]
+    chosen = [*first, least]
     if least.step_time_s > best.step_time_s * (1 + SAME):
         chosen.append(best)
     return tuple(_edit(launch, one, own_step_s) for one in dict.fromkeys(chosen))
-
-
-def _cure(launch: Run, measured: Measured, memory_margin: float) -> _Priced | None:
-    """The launch with the fewest axes changed that runs; none where none near does."""
-    case = Case(launch.job, SearchOptions(memory_margin=memory_margin), measured)
-    found = fewest_changes(case, launch.layout)
-    if found is None:
-        return None
-    run, priced = Run(launch.job, found.layout), found.estimate
-    used = priced.memory.peak_reserved_bytes
-    return _Priced(tuple(_units_that_differ(launch, run)), run, priced.step_time_s, used)
 
 
 def _units_that_differ(launch: Run, optimum: Run) -> Mapping[str, None]:
@@ -156,7 +140,7 @@ def _priced(
     sets: Sequence[tuple[str, ...]],
     measured: Measured,
     memory_margin: float,
-) -> list[_Priced]:
+) -> list[Priced]:
     """Those that are legal and fit; sets with the same options are priced at once."""
     by_job: dict[Job, list[tuple[tuple[str, ...], Layout]]] = {}
     for units in sets:
@@ -171,7 +155,7 @@ def _priced(
         for place_ in np.flatnonzero(some.fits):
             units, layout = legal[place_]
             step, used = some.step_time_s[place_], some.peak_reserved_bytes[place_]
-            found.append(_Priced(units, Run(job, layout), float(step), float(used)))
+            found.append(Priced(units, Run(job, layout), float(step), float(used)))
     return found
 
 
@@ -193,9 +177,16 @@ def _layout(own: Layout, best: Layout, units: tuple[str, ...], num_gpus: int) ->
     return filling(values, num_gpus)
 
 
-def _edit(launch: Run, one: _Priced, own_step_s: float | None) -> Edit:
+def _count(one: Run, other: Run) -> int:
+    axes = {a.name for a in AXES if a.of(one.layout) != a.of(other.layout)} - {"dp"}
+    own, new = dict(one.job.options), dict(other.job.options)
+    return len(axes - {"schedule"} or axes) + len([name for name in own if own[name] != new[name]])
+
+
+def _edit(launch: Run, one: Priced, own_step_s: float | None) -> Edit:
     return Edit(
         units=one.units,
+        count=_count(launch, one.run),
         run=one.run,
         fields=field_changes(launch, one.run),
         settings=setting_changes(launch, one.run),

@@ -25,6 +25,7 @@ SHORT_RUNS: trial of every runtime whose launches print step times.
 trial_launch: a launch that ends after a few steps.
 unknown_flags: options that an exporter writes and the sources of its runtime do not define.
 what_torch_lacks: the first thing of a program that torch's pipelines do not run.
+why_unable: why no layout of a job has a price or launch files; null: some may have.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +33,12 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.planner.runtimes.able import check_able, launch_rules, runtime_chosen
+    from trainplan.planner.runtimes.able import (
+        check_able,
+        launch_rules,
+        runtime_chosen,
+        why_unable,
+    )
     from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
     from trainplan.planner.runtimes.corrected import SettingChange, corrected_script
     from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines

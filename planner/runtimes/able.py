@@ -71,6 +71,11 @@ def unwritten(job: Job) -> str | None:
     return max(reasons, key=reasons.count)  # a rule on one stage is said once
 
 
+def why_unable(job: Job) -> str | None:
+    """Why no layout of the job has a price, or launch files where its runtime has any."""
+    return unpriced(job) or unwritten(job)
+
+
 def launch_rules(job: Job) -> tuple[Rule, ...]:
     """What layouts must respect for `plan export` to write them; nothing without an exporter."""
     exporter = EXPORTERS.get(job.runtime)
