@@ -1,5 +1,6 @@
 """The catalog as tables and as JSON."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
@@ -138,11 +139,11 @@ def _source(model: ModelSpec) -> object:
 
 
 def reading_entry(reading: Reading) -> Entry:
-    """A model and how it was read, as JSON."""
+    """A model and how it was read, as JSON; Infinity and NaN, which JSON lacks, by their names."""
     return {
         **model_json(reading.model),
         "source": _source(reading.model),
-        "read": reading.read,
+        "read": json.loads(json.dumps(reading.read), parse_constant=str),
         "assumed": reading.assumed,
         "ignored": list(reading.ignored),
         "notes": list(reading.notes),

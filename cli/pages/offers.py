@@ -6,7 +6,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, number, table
 from trainplan.cli.pages.parts.objective import amount
-from trainplan.cli.words import layout_line, plural
+from trainplan.cli.words import layout_line, percent, plural
 from trainplan.planner.comparisons import Offers
 
 
@@ -40,7 +40,8 @@ def verdict(found: Offers) -> str:
     bound = document.lower_bound or 0.0
     if bound >= best.money:
         return f"{line}proved"
-    return f"{line}not proved: an offer may go down to {amount(bound, document.currency)}"
+    less = percent(1 - bound / best.money, up=True)
+    return f"{line}no offer costs less than {amount(bound, document.currency)}, {less} less"
 
 
 def _proof(money: float | None, bound: float | None, unit: str) -> str:

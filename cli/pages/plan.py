@@ -1,7 +1,6 @@
 """A plan as the page `plan search` prints."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import ceil
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -35,6 +34,7 @@ from trainplan.cli.words import (
     plural,
     seconds,
     seconds_like,
+    small_percent,
     stages_sentence,
 )
 from trainplan.costmodel.job import Job
@@ -137,13 +137,13 @@ def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     proof, step = plan.certificate, plan.fastest.estimate.step_time_s
     best, space = WORDS[proof.objective.name], _space(proof)
     gain = 1 - step / uneven.even_step_time_s
-    saves = f"uneven stages save {percent(gain)} of the best with even ones"
+    saves = f"uneven stages save {small_percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:
         text = f"Proved {best} of {space} and {_splits_text(step, uneven)}, gap 0 %"
         return f"{text}; {saves}." if gain > 0 else f"{text}."
     if step > uneven.even_step_time_s:
         return _only_uneven_text(proof, uneven.even_step_time_s / step)
-    within = f"within {percent(ceil(proof.gap_fraction * 1e3) / 1e3)} of"
+    within = f"within {percent(proof.gap_fraction, up=True)} of"
     if gain > 0:
         return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
     if uneven.even_lower_bound_s >= step and proof.objective.name == "time":
@@ -159,7 +159,7 @@ def _splits_text(step_s: float, uneven: UnevenStages) -> str:
     alike = "all splits whose virtual stages of a rank differ by one layer at most"
     if bound is None:
         return alike
-    left = percent(ceil((1 - bound / step_s) * 1e3) / 1e3)
+    left = percent(1 - bound / step_s, up=True)
     return f"{alike} (any other split is at most {left} faster)"
 
 
@@ -182,8 +182,7 @@ def _kind_of_stages(plan: Plan) -> str:
 
 def _gap(proof: Certificate) -> str:
     """Rounded up: no more than that is left."""
-    gap = ceil(proof.gap_fraction * 1e3) / 1e3
-    return f"gap {percent(gap, 1 if gap else 0)}"
+    return f"gap {percent(proof.gap_fraction, 1 if proof.gap_fraction else 0, up=True)}"
 
 
 def _none_below(proof: Certificate) -> str:

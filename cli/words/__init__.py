@@ -20,6 +20,7 @@ share: a chosen fraction in percent, as short as it is.
 SHORT_MODULES: recompute modules as tables write them.
 SHORT_OFFLOADED: modules on the host as tables write them.
 signed: a fraction in percent, with its sign.
+small_percent: a fraction in percent, or that it is less than the digits show.
 stages_sentence: what uneven stages mean, in a sentence.
 tokens: a number of tokens, such as 15 T.
 usual_schedule: the schedule of a layout where none is named.
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         seconds_like,
         share,
         signed,
+        small_percent,
         tokens,
     )
     from trainplan.cli.words.settings import setting_words

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
+from math import ceil
 
 from trainplan.costmodel.base import GIB
 
@@ -34,9 +35,16 @@ def gib(value_bytes: float) -> str:
     return f"{value_bytes / GIB:.1f}"
 
 
-def percent(fraction: float, digits: int = 1) -> str:
-    """A fraction in percent."""
-    return f"{fraction * 100:.{digits}f} %"
+def percent(fraction: float, digits: int = 1, *, up: bool = False) -> str:
+    """A fraction in percent; rounded `up`, what it bounds holds."""
+    scale = 10 ** (digits + 2)
+    shown = ceil(round(fraction * scale, 6)) / scale if up else fraction
+    return f"{shown * 100:.{digits}f} %"
+
+
+def small_percent(fraction: float) -> str:
+    """A fraction in percent; of one that is there and that the digits do not show, a bound."""
+    return "less than 0.1 %" if 0 < fraction < 0.5e-3 else percent(fraction)
 
 
 def share(fraction: float) -> str:

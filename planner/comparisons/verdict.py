@@ -134,7 +134,7 @@ def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget
     usable = own.memory.capacity_bytes * (1 - margin)
     verdict = _verdict(best, other)
     chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
-    reasons = tuple(_reasons(case, plan, best, layout)) if verdict == "faster" else ()
+    reasons = tuple(_reasons(case, plan, best, other)) if verdict == "faster" else ()
     return WhyNot(
         verdict=verdict,
         best=best,
@@ -233,11 +233,17 @@ def _untried(case: Case, layout: Layout) -> Iterator[str]:
         yield "the search tries dp_replicate > 1 under ZeRO-1 only with `--fix dp_replicate=free`"
 
 
-def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:
+def _reasons(case: Case, plan: Written, best: Side, other: Side) -> Iterator[str]:
     """What may have kept a faster layout out of the plan."""
+    layout, slower = other.layout, best.estimate.step_time_s / other.estimate.step_time_s - 1
+    table = LayoutTable.of([layout])
     if plan.objective != "time":
         yield f"the plan was made for --objective {plan.objective}, not for the shortest step"
-    table = LayoutTable.of([layout])
+    elif slower <= plan.slack_fraction:
+        yield (
+            f"the plan is the simplest layout within the slack of {plan.slack_fraction:.1%}, and "
+            "`--slack 0` takes the fastest"
+        )
     for rule in plan.options.rules_of_layouts(case.context):
         if rule.broken(case.job, table)[0]:
             yield f"the plan was made with {rule.name}"

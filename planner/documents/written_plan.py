@@ -79,10 +79,13 @@ class Written:
     """What the plan is best at; `options` ask for the shortest step whatever it was."""
     candidates: tuple[Layout, ...]
     """The alternatives, the answer first."""
+    slack_fraction: float
+    """The answer is the simplest layout whose step takes no more than this longer than the best."""
 
 
 class _Objective(BaseModel):
     name: Name = "time"
+    slack_fraction: float = 0.0
 
 
 class _Certificate(BaseModel):
@@ -140,6 +143,7 @@ def written(text: str) -> Written:
         optimal=evidence.certificate.optimal,
         gap_fraction=evidence.certificate.gap_fraction,
         objective=evidence.certificate.objective.name,
+        slack_fraction=evidence.certificate.objective.slack_fraction,
         candidates=tuple(dict.fromkeys((layout, *others))),
     )
 

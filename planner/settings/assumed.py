@@ -26,7 +26,8 @@ class Assumed(Spec):
         if saved is None:
             return f"{self.option}{default}"
         does = "costs" if saved < -0.5e-3 else "saves"
-        return f"{self.option} {does} {abs(100 * saved):.1f} %{needing}{default}"
+        much = "less than 0.1" if 0 < abs(saved) < 0.5e-3 else f"{abs(100 * saved):.1f}"
+        return f"{self.option} {does} {much} %{needing}{default}"
 
 
 def assumed_text(assumed: Iterable[Assumed]) -> str:

@@ -416,3 +416,13 @@ def test_the_doctor_tells_versions_as_python_does():
     given = {line.split()[1]: line.split()[-1] for line in plan("doctor").out.splitlines()[1:]}
     for library in ("click", "numpy", "pydantic", "pyyaml", "rich", "trainplan"):
         assert given[library] == importlib.metadata.version(library)
+
+
+def test_a_config_with_infinity_is_read_and_written_as_json(tmp_path):
+    text = {**LITTLE, "time_step_limit": [0.0, float("inf")]}
+    config = {"model_type": "seeing", "text_config": text, "vision_config": {}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    outcome = plan("catalog", "models", str(path), "--json")
+    assert outcome.code == 0
+    assert outcome.json["read"]["text_config"]["time_step_limit"] == [0.0, "Infinity"]

@@ -150,3 +150,11 @@ def test_an_order_that_was_edited_wrongly_is_refused(made: Path, tmp_path: Path,
 def test_a_matrix_with_a_hole_is_refused_with_its_line(tmp_path: Path):
     path = cluster_file(tmp_path, nodes="a, b, c")
     refused(plan("search", *JOB, "--cluster", path), str(path), "gb_per_s")
+
+
+def test_the_proof_is_of_the_row_that_it_names(text: str):
+    document = json.loads(text)
+    rows, objective = document["candidates"], document["certificate"]["objective"]
+    assert document["best"]["layout"] == rows[0]["layout"]
+    assert (objective["rank"] == 1) == (objective["of_answer"] is None)
+    assert objective["value"] == rows[objective["rank"] - 1]["estimate"]["step_time_s"]

@@ -14,6 +14,7 @@ from trainplan.cli.words import (
     percent,
     recompute_text,
     share,
+    small_percent,
     usual_schedule,
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
@@ -147,16 +148,22 @@ def rivals_lines(plan: Plan) -> Iterator[str]:
     step = best.estimate.step_time_s
     slack = percent(plan.certificate.objective.slack_fraction)
     if fastest is not best:
-        faster = percent(1 - fastest.estimate.step_time_s / step)
+        faster = small_percent(1 - fastest.estimate.step_time_s / step)
+        least = "Cheapest" if plan.certificate.objective.name == "cost" else "Fastest"
         room = f", with {percent(FREE, 0)} of the memory free" if roomy is fastest else ""
         yield (
-            f"Fastest by the model, {faster} less{room}: {_named(plan, fastest)}. The answer is "
-            f"the simplest layout within {slack} of it; `--slack 0` takes the fastest."
+            f"{least} by the model, {faster} less{room}: {_named(plan, fastest)}. The answer is "
+            f"the simplest layout within {slack} of it; `--slack 0` takes the {least.lower()}."
         )
     if roomy and roomy is not fastest and not best.is_roomy:
-        cut = "" if plan.certificate.room_searched else "not searched to the end, at most "
-        slower = cut + percent(roomy.estimate.step_time_s / step - 1)
-        yield f"With {percent(FREE, 0)} of the memory free, {slower} slower: {_named(plan, roomy)}."
+        settings, more = plan.certificate.settings, roomy.estimate.step_time_s / step - 1
+        bound, pace = ("most", "slower") if more >= 0 else ("least", "faster")
+        cut = "" if plan.certificate.room_searched else f"not searched to the end, at {bound} "
+        kept = " and the same settings" if settings and len(settings.combinations) > 1 else ""
+        yield (
+            f"With {percent(FREE, 0)} of the memory free{kept}, {cut}{small_percent(abs(more))} "
+            f"{pace}: {_named(plan, roomy)}."
+        )
 
 
 def _named(plan: Plan, one: Candidate) -> str:

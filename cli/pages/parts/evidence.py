@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 
 from trainplan.cli.pages.parts.objective import amount
-from trainplan.cli.words import gib, layout_line, percent, plural
+from trainplan.cli.words import gib, layout_line, plural, small_percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.hardware import NodeGroup
@@ -123,12 +123,14 @@ def inside_lines(plan: Plan) -> Iterator[str]:
     which = f"row {inside.rank}"
     if inside.rank is None:
         settings = f" ({' '.join(inside.settings)})" if inside.settings else ""
-        which = f"{layout_line(inside.layout, plan.job.model)}{settings}"
+        count = inside.layout.world_size
+        where = "" if count == plan.job.cluster.num_gpus else f" on {plural(count, 'GPU')}"
+        which = f"{layout_line(inside.layout, plan.job.model)}{settings}{where}"
     more = "slower" if target.name == "time" else "more"
     yield (
         f"Best inside what was measured: {which}: {amount(inside.value, target.unit)}, "
-        f"{percent(inside.cost_fraction)} {more}; the answer's gain of "
-        f"{percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
+        f"{small_percent(inside.cost_fraction)} {more}; the answer's gain of "
+        f"{small_percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
     )
 
 
@@ -153,7 +155,8 @@ def _price_line(plan: Plan, option: str, price: Trusted | Reserve) -> str:
     bound = amount(price.lower_bound_without, unit)
     sure = "proved" if proved else f"not proved: it may go down to {bound}"
     if price.cost_fraction > 0:
+        much = small_percent(price.cost_fraction)
         both = "" if proved and plan.certificate.optimal else " as far as both were searched"
-        costs = f"costs {percent(price.cost_fraction)}{both}: a second search without it gives"
+        costs = f"costs {much}{both}: a second search without it gives"
         return f"{option} {costs} {without} ({sure})."
     return f"{option} costs nothing: a second search without it gives no better ({sure})."

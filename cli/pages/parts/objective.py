@@ -74,9 +74,13 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         ends = "that ends" if one else "that end"
         yield f"{fewest} {ends} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
-        least = _of_those_tried(target)
-        least = f", the least{least}" if least else ""
-        yield f"{amount(target.answer_value, target.unit)} for {over} on {size}{least}{proof}"
+        value = target.answer_value
+        least, above = _of_those_tried(target), value / target.value - 1 if target.value else 0.0
+        if above > 0:
+            least = f", within {percent(above, up=True)} of the {WORDS[target.name]}{least}"
+        elif least:
+            least = f", the least{least}"
+        yield f"{amount(value, target.unit)} for {over} on {size}{least}{proof}"
 
 
 def _of_those_tried(target: Target) -> str:
@@ -124,14 +128,17 @@ def _proof(target: Target) -> str:
     if target.gap_fraction <= 0:
         return "proved"
     bound = amount(target.lower_bound, target.unit)
-    return f"not proved: it may go down to {bound}, {percent(target.gap_fraction)} less"
+    less = percent(1 - target.lower_bound / target.answer_value)
+    return f"not proved: it may go down to {bound}, {less} less"
 
 
 def sizes_part(plan: Plan) -> Iterator[Part]:
     """The best sizes of the cluster that were tried; nothing where only one was."""
     target = plan.certificate.objective
     if len(target.tried) > 1 and target.name != "time":
-        head = f"Sizes tried: {len(target.tried)}, the best first"
+        many = len(target.tried)
+        which = f"the best {SHOWN_SIZES}" if many > SHOWN_SIZES else "the best first"
+        head = f"Sizes tried: {many}, {which}"
         yield headed(head, sizes_table(target, SHOWN_SIZES))
 
 

@@ -1,20 +1,29 @@
 """What is printed: short, aligned, never wider than 100 columns, never cut."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from trainplan.cli.pages.infeasible import infeasible_page
-from trainplan.cli.pages.parts.alternatives import legend, near_tie_text, ties_lines
+from trainplan.cli.pages.parts.alternatives import (
+    legend,
+    near_tie_text,
+    rivals_lines,
+    ties_lines,
+)
 from trainplan.cli.pages.parts.breakdown import MOST_ROWS, memory_table, terms_table
+from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.plan import certificate_text
 from trainplan.cli.words import (
     gib,
     parameters,
+    percent,
     plural,
     seconds,
     seconds_like,
+    small_percent,
     stages_sentence,
     tokens,
 )
@@ -252,3 +261,49 @@ def with_modules(plan: Plan, modules: tuple[str, ...]) -> Plan:
     layout = plan.best.layout.model_copy(update={"recompute_modules": modules})
     only = plan.candidates[0].model_copy(update={"layout": layout, "near_tie": False})
     return plan.model_copy(update={"candidates": (only,)})
+
+
+def test_a_share_that_the_digits_do_not_show_is_bounded():
+    assert [small_percent(one) for one in (0.0, 0.0004, 0.0006)] == [
+        "0.0 %",
+        "less than 0.1 %",
+        "0.1 %",
+    ]
+    assert [percent(one, up=True) for one in (0.0, 0.009, 0.0091)] == ["0.0 %", "0.9 %", "1.0 %"]
+
+
+@pytest.mark.parametrize("above", [0.0, 0.0002, 0.0091])
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+def test_what_is_proved_is_of_the_figure_that_it_stands_behind(make_job, above, gap):
+    """The answer may cost more than the cheapest: then how much more is what is proved."""
+    job = make_job("gpt2", "1x8:h100-sxm", 8, 1024, tokens=10**12)
+    group = job.cluster.groups[0].model_copy(update={"price_per_gpu_hour": 2.0})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    plan = search(job, SearchOptions(top=2, objective="cost", slack=0.0))
+    target = plan.certificate.objective
+    figure = target.value * (1 + above)
+    changes = {"of_answer": figure if above else None, "lower_bound": (1 - gap) * target.value}
+    changed = {"objective": target.model_copy(update=changes)}
+    certificate = plan.certificate.model_copy(update=changed)
+    (line,) = objective_lines(plan.model_copy(update={"certificate": certificate}))
+    assert line.startswith(f"{figure:,.0f} USD for the whole run on 8 GPUs")
+    within = re.search(r", within ([\d.]+) % of the cheapest; ", line)
+    assert bool(within) == bool(above)
+    if within:
+        assert float(within[1]) / 100 == pytest.approx(above, abs=1e-3)
+        assert float(within[1]) / 100 >= above
+    assert line.endswith("; proved") == (gap == 0)
+    assert f"{1 - (1 - gap) / (1 + above):.1%}".replace("%", " %") in line or gap == 0
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "llama3-70b"])
+def test_a_layout_with_free_memory_is_faster_or_slower_than_the_answer(make_job, model):
+    job = make_job(model, "8x8:h100-sxm", 128, 8192)
+    plan = search(job, SearchOptions(slack=0.0, tries_uneven=0, memory_margin=0.0))
+    assert plan.roomy
+    roomy = plan.roomy.estimate.step_time_s
+    for one in (one for one in plan.candidates if not one.is_roomy):
+        (line,) = rivals_lines(plan.model_copy(update={"best": one}))
+        pace = "slower" if one.estimate.step_time_s <= roomy else "faster"
+        assert line.partition(": row")[0].split()[-1] == pace
+        assert "-" not in line.partition(": row")[0]

@@ -187,3 +187,15 @@ def test_sources_of_rules_are_words_that_a_reader_can_follow(runtime):
         assert not re.search(r"(^|[ (;])[A-Z]{1,2}(:\d|, )", rule.source), rule
         assert not rule.source.startswith(("core/", "megatron/", "training/")), rule
         assert not re.search(r"\b[A-Z]{1,2}:\d", rule.says), rule
+
+
+def test_a_faster_layout_within_the_slack_is_known_to_be_less_simple(make_job):
+    job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
+    options = SearchOptions(top=3, tries_uneven=0)
+    found = search(job, options)
+    against = written(json.dumps(plan_json(found)))
+    fastest = found.fastest.layout
+    assert fastest != found.best.layout
+    answered = why_not(Case(job, against.options), against, fastest, Unlimited())
+    assert answered.verdict == "faster"
+    assert answered.reasons[0].startswith("the plan is the simplest layout within the slack")
