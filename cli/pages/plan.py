@@ -14,7 +14,7 @@ from trainplan.cli.pages.parts.alternatives import (
     ties_lines,
 )
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
-from trainplan.cli.pages.parts.evidence import inside_lines, plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
 from trainplan.cli.pages.parts.headline import chosen_lines, headline, job_line, refusals
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
@@ -41,7 +41,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.evidence import OPTION, trusted_rules
+from trainplan.planner.evidence import published_rules, trusted_rules
 from trainplan.planner.plan import Certificate, Plan, UnevenStages
 from trainplan.planner.runtimes import launch_rules
 from trainplan.planner.settings import ELSEWHERE
@@ -74,7 +74,7 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
     stages = best.layout.stages
     order = [stages_sentence(stages)] if stages else []
-    rivals = (*rivals_lines(plan), *inside_lines(plan))
+    rivals = (*rivals_lines(plan), *not_taken_lines(plan))
     proof = certificate_text(plan)
     known = job_line(plan.job, plan.assumed)
     yield stacked(*map(Text, (*rivals, *order, known, proof, *lines)))
@@ -129,7 +129,10 @@ def _space(proof: Certificate) -> str:
     layouts, settings = plural(proof.space_size, "layout"), proof.settings
     many, target = len(settings.combinations) if settings else 0, proof.objective
     sizes = "" if target.tried_all or target.name == "time" else f" on {len(target.tried)} sizes"
-    return f"{layouts} ({many} combinations of settings each){sizes}" if many else layouts + sizes
+    held = proof.trusted is not None and proof.trusted.not_taken is not None
+    like = "those like published runs among " if held else ""
+    combined = f" ({many} combinations of settings each)" if many else ""
+    return f"{like}{layouts}{combined}{sizes}"
 
 
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
@@ -226,8 +229,7 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     """What rules of a search say, by name; a choice of the user has no text."""
     rules = [*rules_of_job(job), *launch_rules(job), ranks_straddle()]
-    if any(name.startswith(OPTION) for name in refused):
-        rules += trusted_rules(job)
+    rules += [*trusted_rules(job), *published_rules(job)]
     return {
         **{rule.name: rule.says for rule in rules},
         ELSEWHERE: "searched under settings that are no slower",

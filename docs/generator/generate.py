@@ -145,8 +145,8 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         "What a search for other splits of the layers found.",
         plans.UnevenStages,
     ),
-    ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
-    ("certificate.inside", "The best inside what was measured.", target.InsideMeasured),
+    ("certificate.trusted", "What it costs to keep to what was measured.", target.Trusted),
+    ("certificate.trusted.not_taken", "The best without.", target.NotTaken),
     ("certificate.reserve", "What `--reserve` costs.", target.Reserve),
     ("certificate.settings", "What was searched of settings.", settings.Settings),
     (

@@ -12,7 +12,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.documents.chosen import chosen_from_json
-from trainplan.planner.evidence import OPTION
+from trainplan.planner.evidence import OPTION, PUBLISHED_ONLY
 from trainplan.planner.plan import Name, SearchOptions
 from trainplan.planner.space import Choice, parse_choice
 
@@ -138,6 +138,7 @@ def written(text: str) -> Written:
             fix=tuple(choice for choice in choices if not choice.excluded),
             exclude=tuple(choice for choice in choices if choice.excluded),
             trusted=trusted,
+            published=any(name.startswith(PUBLISHED_ONLY) for name in names),
             search_options="none",
         ),
         optimal=evidence.certificate.optimal,

@@ -12,10 +12,13 @@ evidence_on: as `evidence_of`, of a job that is resolved.
 is_inside: does a layout break no limit of what was measured?.
 NearRun: a published run near an answer.
 OPTION: the option, with which the names of its rules begin.
-settings_rules: those of `trusted_rules` on settings of the runtime.
+PUBLISHED_ONLY: with which the names of `published_rules` begin.
+published_rules: what keeps a search to layouts like published ones.
+settings_rules: those rules that are on settings of the runtime.
 stays_inside: as `is_inside`, of a job that is resolved.
 trusted_rules: what keeps a search inside what was measured.
 unmeasured: what every layout of a job leaves of what was measured.
+unpublished: what of a layout no run had, or none of its kind of model.
 """
 
 from trainplan.planner.evidence.envelope import Beyond
@@ -26,5 +29,13 @@ from trainplan.planner.evidence.evidence import (
     evidence_on,
     is_inside,
     stays_inside,
+    unpublished,
 )
-from trainplan.planner.evidence.trusted import OPTION, settings_rules, trusted_rules, unmeasured
+from trainplan.planner.evidence.trusted import (
+    OPTION,
+    PUBLISHED_ONLY,
+    published_rules,
+    settings_rules,
+    trusted_rules,
+    unmeasured,
+)

@@ -22,7 +22,7 @@ from trainplan.costmodel.layout import (
 )
 from trainplan.costmodel.layouts import FULL, LayoutTable, module_bits
 from trainplan.planner.evidence.distance import SAME_WIDTH
-from trainplan.planner.evidence.shape import Setup, settings_of, shape_of, states_of
+from trainplan.planner.evidence.shape import STATES, Setup, settings_of, shape_of
 
 ALIKE = 1.01
 """Up to this factor sizes of jobs are alike. Source: assumed; records of one model differ by less,
@@ -50,9 +50,9 @@ class Rows:
 
     @cached_property
     def settings(self) -> Sequence[tuple[str, Where]]:
-        """Those of the runtime with the rows that notice them, and how states are stored."""
-        states = ((word, True) for word in states_of(self.on.job.training))
-        return (*settings_of(self.on.traits, self.table), *states)
+        """Those of the runtime that are on, with the rows that notice them."""
+        every = settings_of(self.on.traits, self.table)
+        return [(word, where) for word, where in every if _is_on(word)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,20 @@ def _modules(verb: str, names: Sequence[str], column: str, rows: Rows) -> Marked
         yield f"{verb} {name}", partial(np.bitwise_and, bits, module_bits([name], names))
 
 
+def _is_on(word: str) -> bool:
+    """Is it no setting that is left off, which is what a runtime does unasked?"""
+    return not word.endswith(("=false", "=none"))
+
+
+def _is_state(word: str) -> bool:
+    return word.startswith(STATES)
+
+
+def _settings(shape: Shape) -> Sequence[str]:
+    """Those of the runtime that are on in a run."""
+    return [word for word in shape.settings if _is_on(word) and not _is_state(word)]
+
+
 def _noticed(rows: Rows) -> Marked:
     """Settings."""
     return ((word, partial(np.asarray, where)) for word, where in rows.settings)
@@ -188,11 +202,11 @@ def _crossing(rows: Rows) -> Marked:
     yield ACROSS, partial(np.greater, np.where(table.ep > 1, table.ep * table.etp, 0), domain)
 
 
-SETTINGS = Words("settings", ("tp", "ep"), lambda shape: shape.settings, _noticed)
+SETTINGS = Words("settings", ("tp", "ep"), _settings, _noticed)
 TOGETHER = Words(
     "settings together",
     ("tp", "ep"),
-    lambda shape: [word for word, _ in _together([(one, True) for one in shape.settings])],
+    lambda shape: [word for word, _ in _together([(one, True) for one in _settings(shape)])],
     lambda rows: _together(rows.settings),
 )
 """Of all runs alone: no run had both."""
@@ -206,6 +220,7 @@ AXES: Sequence[Axis] = (
     Size("offload", ("offload_optimizer",)),
     _job_words("model", lambda shape: [PARTS.get(kind, f"{kind} layers") for kind in shape.kind]),
     _job_words("precision", lambda shape: (SAME_WIDTH.get(shape.precision, shape.precision),)),
+    _job_words("states", lambda shape: [word for word in shape.settings if _is_state(word)]),
     SETTINGS,
     EXPERT_DOMAINS,
     Words(

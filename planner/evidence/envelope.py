@@ -33,6 +33,7 @@ Scope = Literal["any", "runtime", "gpu", "kind", "kind on gpu"]
 kind, and of that kind on that architecture."""
 WORD_OF_KIND = {"dense": " of a dense model", "moe": " with experts", "mla": " with MLA"}
 """Of scopes; a mixer has its own name."""
+FEED_FORWARD = (WORD_OF_KIND["dense"], WORD_OF_KIND["moe"])
 AXES_OF_SCOPE: Mapping[Scope, Sequence[Axis]] = {
     "any": (*AXES, TOGETHER),
     "runtime": AXES,
@@ -76,6 +77,17 @@ class Limit:
     def stated(self) -> bool:
         """Is it the job that keeps or breaks it, whatever the layout?"""
         return self.axis is None or self.axis.stated
+
+    @property
+    def of_layouts(self) -> bool:
+        """Is a layout that breaks it like none that was published, for any runtime or GPU?
+
+        Of kinds of layers the feed-forward part binds: of other kinds there are few runs. Which
+        settings a run had with it is no matter of its layout.
+        """
+        of_kind = self.scope == "kind" and self.where in FEED_FORWARD
+        of_kind = of_kind and self.name != SETTINGS.name
+        return (self.scope == "any" or of_kind) and not self.stated
 
     def broken(self, rows: Rows) -> BoolColumn:
         """Layouts that no run of the scope is like in this axis."""
@@ -141,13 +153,15 @@ class Measurements:
             self._known[scope, key] = tuple(limits) or none
         return self._known[scope, key]
 
-    def beyond(self, rows: Rows) -> tuple[Beyond, ...]:
+    def beyond(self, rows: Rows, *, of_layouts: bool = False) -> tuple[Beyond, ...]:
         """Where the first row leaves what was measured: each axis in the widest scope it leaves.
 
-        Axes come in the order of their scopes.
+        Axes come in the order of their scopes. On request only limits `of_layouts` count.
         """
         found: dict[str, Beyond] = {}
         for limit in self.limits(rows.job):
+            if of_layouts and not limit.of_layouts:
+                continue
             together = limit.name == TOGETHER.name and SETTINGS.name in found
             if limit.name not in found and not together and limit.broken(rows)[0]:
                 found[limit.name] = limit.beyond(rows)

@@ -90,6 +90,14 @@ def stays_inside(on: Setup | Context, layout: Layout, known: Measurements | None
     return bool((known or measurements()).inside(rows)[0])
 
 
+def unpublished(on: Setup | Context, layout: Layout) -> tuple[Beyond, ...]:
+    """What of a layout no run had, or none of its kind of model, whatever the runtime and the GPU.
+
+    What the job states counts for nothing here.
+    """
+    return measurements().beyond(Rows(on, LayoutTable.of([layout])), of_layouts=True)
+
+
 def _near(far: float, run: PublishedRun) -> NearRun:
     shape = run.shape
     degrees = [f"{name} {getattr(shape, name)}" for name in _DEGREES if getattr(shape, name) > 1]

@@ -95,6 +95,10 @@ def settings_of(
     )
 
 
+STATES = ("optimizer=", "state_precision=")
+"""What the words of `states_of` begin with."""
+
+
 def states_of(training: TrainingSpec) -> Iterator[str]:
     """How weights are updated and states stored, where not as in all published runs."""
     usual = type(training).model_fields

@@ -1,6 +1,6 @@
 """`--trusted`: the limits of what was measured as rules that a search applies like any other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from trainplan.costmodel.columns import BoolColumn
@@ -13,21 +13,28 @@ from trainplan.planner.evidence.shape import Setup
 
 OPTION = "--trusted"
 """The option, with which the names of its rules begin."""
+PUBLISHED_ONLY = "published"
+"""With which the names of `published_rules` begin."""
 
 
 def trusted_rules(job: Job, known: Measurements | None = None) -> tuple[Rule, ...]:
     """Limits of what was measured for a job, one rule for each axis: of its scopes the tightest."""
-    on = Setup.of(job)
-    every = sorted((known or measurements()).limits(_plain(on).job), key=lambda limit: limit.name)
-    groups = (tuple(group) for _, group in groupby(every, key=lambda limit: limit.name))
-    return tuple(_rule(on, group) for group in groups)
+    every = (known or measurements()).limits(_plain(Setup.of(job)).job)
+    return _rules(job, every, OPTION, f"drop {OPTION} to try it")
 
 
-def settings_rules(job: Job, known: Measurements | None = None) -> tuple[Rule, ...]:
-    """Those of `trusted_rules` on settings of the runtime; none where no layout can break any."""
+def published_rules(job: Job) -> tuple[Rule, ...]:
+    """Those limits that hold for all runtimes and GPUs, and that a layout keeps or breaks."""
+    every = measurements().limits(_plain(Setup.of(job)).job)
+    every = tuple(limit for limit in every if limit.of_layouts)
+    return _rules(job, every, PUBLISHED_ONLY, "`--slack 0` tries it")
+
+
+def settings_rules(rules: Iterable[Rule], job: Job) -> tuple[Rule, ...]:
+    """Those on settings of the runtime; none where no layout can break any."""
     noticed = LayoutTable.of([Layout(tp=2, ep=2)])
-    named = {f"{OPTION} {axis.name}" for axis in (SETTINGS, TOGETHER)}
-    rules = (rule for rule in trusted_rules(job, known) if rule.name in named)
+    named = tuple(f" {axis.name}" for axis in (SETTINGS, TOGETHER))
+    rules = (rule for rule in rules if rule.name.endswith(named))
     return tuple(rule for rule in rules if rule.broken(job, noticed)[0])
 
 
@@ -43,10 +50,17 @@ def _plain(on: Setup) -> Rows:
     return Rows(on, LayoutTable.of([Layout()]))
 
 
-def _rule(on: Setup, limits: Sequence[Limit]) -> Rule:
+def _rules(job: Job, every: Sequence[Limit], word: str, way: str) -> tuple[Rule, ...]:
+    """One for each axis; names begin with a word, and texts end with a way to do without."""
+    on, by_axis = Setup.of(job), sorted(every, key=lambda limit: limit.name)
+    groups = (tuple(group) for _, group in groupby(by_axis, key=lambda limit: limit.name))
+    return tuple(_rule(on, group, word, way) for group in groups)
+
+
+def _rule(on: Setup, limits: Sequence[Limit], word: str, way: str) -> Rule:
     """That of one axis."""
     scope, where, axis = limits[0].scope, limits[0].where, limits[0].axis
-    name, columns = f"{OPTION} {limits[0].name}", frozenset[str]()
+    name, columns = f"{word} {limits[0].name}", frozenset[str]()
     if axis is not None:
         axes = [limit.axis for limit in limits]
         axis = axis.within(axes)  # type: ignore[arg-type]
@@ -55,7 +69,9 @@ def _rule(on: Setup, limits: Sequence[Limit]) -> Rule:
         name = f"{name} <= {axis.largest:g}"
         where = next(limit.where for limit in limits if limit.axis == axis)
     elif len(limits) > 1:
-        where = " of this kind of model, runtime and GPU"
+        where = (
+            " of this kind" if word == PUBLISHED_ONLY else " of this kind of model, runtime and GPU"
+        )
     limit = Limit(scope, where, axis)
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
@@ -65,6 +81,6 @@ def _rule(on: Setup, limits: Sequence[Limit]) -> Rule:
         name=name,
         columns=columns,
         broken=broken,
-        says=f"no scored run{where} has such a layout: drop {OPTION} to try it",
+        says=f"no scored run{where} has such a layout: {way}",
         source="the published runs of docs/accuracy.md",
     )

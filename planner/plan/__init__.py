@@ -9,9 +9,9 @@ changes_training: what of a job trains other weights from the same data.
 FREE: of the memory of a GPU, what a careful user keeps.
 finite: the number as JSON has it.
 Infeasible: the answer where nothing fits, with reasons and changes that help.
-InsideMeasured: the best layout inside what was measured, where the answer is not.
 leaves_room: is a tenth of the memory of the fullest GPU free?
 Name: objectives of a search.
+NotTaken: the best layout without the rules of evidence, which breaks some.
 NO_EXPORT: the note of a plan with a tower on GPUs of its own.
 OtherSchedule: the chosen layout under a schedule that the runtime does not execute.
 Plan: a chosen layout, its estimate, the alternatives, and the proof.
@@ -25,7 +25,7 @@ SplitTried: one split of the GPUs.
 Target: an objective with the figure of the answer and its proof.
 Tried: one size of the cluster and what is known of it.
 TriedSettings: one combination of settings, and what is known of it.
-Trusted: the rules of `--trusted`, and what they cost.
+Trusted: the rules of evidence that the answer keeps, and what they cost.
 UnevenStages: what was found and proven where stages may hold any number of layers.
 """
 
@@ -46,8 +46,8 @@ from trainplan.planner.plan.plan import (
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import (
-    InsideMeasured,
     Name,
+    NotTaken,
     Reserve,
     Rung,
     Target,

@@ -5,10 +5,11 @@ from typing import Literal
 from pydantic import Field
 
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
-from trainplan.planner.evidence import OPTION, settings_rules, trusted_rules
+from trainplan.planner.evidence import OPTION, published_rules, settings_rules, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.runtimes import launch_rules
 from trainplan.planner.settings import Combination, Level, combinations
@@ -29,6 +30,9 @@ class SearchOptions(Spec):
     exclude: tuple[Choice, ...] = ()
     trusted: bool = False
     """Only layouts that break no limit of what was measured."""
+    published: bool = False
+    """Only layouts like published ones: no limit of all runs, or of those of its kind of model, is
+    broken. A search whose answer breaks one tries it."""
     objective: Name = "time"
     """What is best: least time, memory, money or energy, or fewest GPUs."""
     slack: float | None = Field(default=None, ge=0.0)
@@ -80,13 +84,21 @@ class SearchOptions(Spec):
         return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
 
     def combinations(self, on: Context) -> tuple[Combination, ...]:
-        """Settings of the runtime that are searched; with `trusted` those that some run had."""
-        required = settings_rules if self.trusted else (lambda job: ())
+        """Settings of the runtime that are searched: of those of evidence that some run had."""
+
+        def required(job: Job) -> tuple[Rule, ...]:
+            return settings_rules(self._rules_of_evidence(job), job)
+
         return combinations(on, self.search_options, required)
 
     def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
-        """Rules of `trusted`; none without it."""
-        return trusted_rules(on.job) if self.trusted else ()
+        """Rules of `trusted`, or of `published`; none without them."""
+        return self._rules_of_evidence(on.job)
+
+    def _rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
+        if self.trusted:
+            return trusted_rules(job)
+        return published_rules(job) if self.published else ()
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
         """What whole layouts must respect besides the job."""

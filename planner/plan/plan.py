@@ -11,7 +11,7 @@ from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.spent import Spent
-from trainplan.planner.plan.target import InsideMeasured, Reserve, Target, Trusted
+from trainplan.planner.plan.target import Reserve, Target, Trusted
 from trainplan.planner.settings import Assumed
 
 FREE = 0.1
@@ -98,9 +98,7 @@ class Certificate(Spec):
     """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
     memory or energy), where no even ones fit, and on unlike node groups."""
     trusted: Trusted | None = None
-    """Null without `--trusted`: layouts nobody measured were searched, too."""
-    inside: InsideMeasured | None = None
-    """Null where the answer is inside what was measured, or no other layout was found to be."""
+    """Null where layouts nobody measured were searched, too, and none of them is better."""
     reserve: Reserve | None = None
     """Null without `--reserve`."""
 

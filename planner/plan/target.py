@@ -100,32 +100,33 @@ class Target(Spec):
         return max(0.0, self.value - self.lower_bound) / self.value if self.value else 0.0
 
 
-class InsideMeasured(Spec):
-    """The best layout that breaks no limit of what was measured, of a plan that breaks some."""
+class NotTaken(Spec):
+    """The best layout without the rules of evidence, which breaks some."""
 
     layout: Layout
-    """As `--trusted` would answer with even stages."""
     settings: tuple[str, ...]
     """Of the runtime, as `--option` takes them, where the search chose some."""
-    rank: int | None
-    """Its row of the table; null: it is none."""
-    value: float
-    """Its objective."""
-    cost_fraction: float
-    """Its objective over that of the answer, minus one."""
+    beyond: tuple[str, ...]
+    """The limits that it breaks, as sentences."""
 
 
 class Trusted(Spec):
-    """The rules of `--trusted`, and what they cost."""
+    """The rules of evidence that the answer keeps, and what they cost.
+
+    Those of `--trusted`; without it, where the best layout is unlike all published runs, the limits
+    that hold for all runtimes and GPUs.
+    """
 
     rules: tuple[str, ...]
     """Their names: of each axis the tightest limit that scored runs set, by `evidence.beyond`."""
     value_without: float
-    """The objective that a second search without them reached."""
+    """The objective that a search without them reached."""
     lower_bound_without: float | None
     """No layout has a smaller one, trusted or not; null: no time was left to ask."""
     cost_fraction: float
     """Objective with the rules over that without, minus one."""
+    not_taken: NotTaken | None = None
+    """Null with `--trusted`."""
 
 
 class Reserve(Spec):

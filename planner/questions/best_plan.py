@@ -39,7 +39,6 @@ from trainplan.planner.plan import (
     SearchOptions,
     Source,
     Spent,
-    Target,
 )
 from trainplan.planner.questions.assumed_settings import assumed
 from trainplan.planner.questions.batch_notes import batch_notes
@@ -54,14 +53,15 @@ from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.questions.trust import (
-    best_inside,
     check_trusted,
-    or_inside,
+    or_published,
     price_of_reserve,
     price_of_trust,
-    searched_inside,
-    time_before_inside,
+    published_instead,
+    searched_published,
+    time_before_published,
     time_for_answer,
+    with_price_of_published,
 )
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS, check_able
@@ -105,31 +105,31 @@ def search(
     check_drives(context)
     check_uneven(context)
     check_trusted(context)
-    context = replace(context, budget=time_before_inside(context, limit))
+    context = replace(context, budget=time_before_published(context, limit))
     apart: Apart | None = None
-    inside: Reached | None = None
+    published: Reached | None = None
     if options.tower == "apart":
         check_disaggregated(context)
         reached, apart = disaggregated_tower(context)
     else:
         reached = answer(context)
         if context.budget is not limit and context.budget.spent():
-            inside = searched_inside(replace(context, budget=limit))
-            reached = or_inside(reached, inside)
+            published = searched_published(replace(context, budget=limit))
+            reached = or_published(reached, published)
     # The deadline: the fastest of all these meets it.
     _check_deadline(reached)
     if reached.found.finalists is None or reached.target is None:
         return _infeasible(reached)
     # The plan: the answer and its alternatives run on the clock, and what is known beside them.
+    reached, plan = _answered(replace(context, budget=limit), reached, whole, published)
     own = reached.context
     job, machine = own.job, own.machine
-    plan = _plan(context, replace(reached, context=replace(own, budget=whole)), reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
-        certificate = _priced(replace(context, budget=budget), plan, inside)
+        certificate = _priced(replace(context, budget=budget), plan)
         known = evidence_on(own, plan.best.layout)
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
@@ -160,15 +160,14 @@ def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NO
     return spent_on(context_for(job, measured), layout, priced.step_time_s)
 
 
-def _priced(context: SearchContext, plan: Plan, inside: Reached | None) -> Certificate:
-    """The certificate with what `--trusted` and `--reserve` cost, and what to leave them gains."""
+def _priced(context: SearchContext, plan: Plan) -> Certificate:
+    """The certificate with what `--trusted` and `--reserve` cost."""
     certificate = plan.certificate
     target, both = certificate.objective, context.options.trusted and context.job.reserves
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
-        "trusted": price_of_trust(first, target),
+        "trusted": price_of_trust(first, target) or certificate.trusted,
         "reserve": price_of_reserve(context, target),
-        "inside": best_inside(context, plan, inside),
     }
     return certificate.model_copy(update=prices)
 
@@ -184,8 +183,24 @@ def _check_deadline(reached: Reached) -> None:
         raise too_late(reached.context, target.value, even=even)
 
 
-def _plan(context: SearchContext, reached: Reached, target: Target) -> Plan:
+def _answered(
+    context: SearchContext, reached: Reached, whole: Budget, published: Reached | None
+) -> tuple[Reached, Plan]:
+    """The plan and what it is made of: layouts like published ones come first."""
+    plan = _plan(context, reached, whole)
+    instead = published_instead(context, reached, plan, published)
+    if instead is None:
+        return reached, plan
+    other, not_taken = instead
+    return other, with_price_of_published(_plan(context, other, whole), plan, not_taken)
+
+
+def _plan(context: SearchContext, reached: Reached, whole: Budget) -> Plan:
+    """The answer with its alternatives and its proof, its budget what is left of the whole."""
+    reached = replace(reached, context=replace(reached.context, budget=whole))
     own, found, options = reached.context, reached.found, context.options
+    target = reached.target
+    assert target is not None
     finalists = with_simpler(reached)
     candidates = candidates_of(own, options, finalists)
     best, room_searched = candidates[0], False

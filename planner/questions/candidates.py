@@ -8,7 +8,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.uncertainty import is_near_tie
-from trainplan.planner.evidence import evidence_on, stays_inside
+from trainplan.planner.evidence import evidence_on, stays_inside, unpublished
 from trainplan.planner.plan import Candidate, SearchOptions, leaves_room
 from trainplan.planner.tree import complexity
 
@@ -63,11 +63,15 @@ def _each_once(table: LayoutTable) -> LayoutTable:
 
 def _order(
     on: Context, layout: Layout, priced: Estimate, complexity: float
-) -> tuple[bool, float, int, int, float, float]:
-    """Simplest first: even stages, degrees, knobs, free memory, the nearest run; then seconds."""
+) -> tuple[bool, bool, float, int, int, float, float]:
+    """Like published ones first, then the simplest; then seconds.
+
+    Simple is: even stages, degrees, knobs, free memory, the nearest run.
+    """
     memory = priced.memory
     free = 1 - memory.peak_reserved_bytes / memory.capacity_bytes
     return (
+        bool(unpublished(on, layout)),
         bool(layout.stages),
         complexity,
         sum(not axis.is_off(layout) for axis in AXES),

@@ -1,4 +1,4 @@
-"""What `--trusted` and `--reserve` cost, and what an answer outside gains on the best inside.
+"""What `--trusted` and `--reserve` cost, and the answer where the best is like no published run.
 
 Each is the same search with or without the one or the other.
 """
@@ -9,12 +9,18 @@ from math import inf
 
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.evidence import OPTION, Beyond, trusted_rules, unmeasured
+from trainplan.planner.evidence import (
+    OPTION,
+    Beyond,
+    published_rules,
+    trusted_rules,
+    unmeasured,
+    unpublished,
+)
 from trainplan.planner.goals import Reached, SearchContext, answer
 from trainplan.planner.plan import (
-    InsideMeasured,
     Name,
+    NotTaken,
     Plan,
     Reserve,
     SearchOptions,
@@ -26,9 +32,10 @@ from trainplan.planner.work import Budget, DeadlineBudget, part_of
 SHARE_OF_PRICE = 1 / 3
 """Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;
 a price needs less proof than an answer."""
-SHARE_OF_INSIDE = 1 / 4
-"""Of a time limit, kept for a search inside what was measured. Source: assumed; its space is small,
-and where the limit strikes it may know a better layout than the search of the whole space."""
+SHARES_OF_PUBLISHED = {True: 1 / 2, False: 1 / 4}
+"""Of a time limit, kept for a search of layouts like published ones, with experts and without: the
+best of a mixture of experts is seldom like one. Source: assumed; where the limit strikes, it may
+know a better one than the search of the whole space."""
 
 CHOSEN: Mapping[Name, str] = {
     "context": "seq_length",
@@ -63,86 +70,91 @@ def check_trusted(context: SearchContext) -> None:
         )
 
 
-def _may_be_inside(context: SearchContext) -> bool:
-    """Is there a layout inside what was measured that a search may have missed?"""
-    options = context.options
-    free = not options.trusted and not options.only_answer and options.tower != "apart"
-    return free and options.objective != "context" and not missing(context)
+def _prefers_published(options: SearchOptions) -> bool:
+    """May the answer be another than the best, where that is unlike all published runs?"""
+    held = options.trusted or options.published or options.only_answer
+    free = not held and options.slack_fraction > 0
+    return free and options.tower != "apart" and options.objective != "context"
 
 
-def time_before_inside(context: SearchContext, limit: Budget) -> Budget:
-    """A limit of the step time's search without what the one inside may take."""
+def time_before_published(context: SearchContext, limit: Budget) -> Budget:
+    """A limit of the step time's search without what the one for published layouts may take."""
     kept = context.options.objective == "time" and not context.job.reserves
-    return part_of(limit, 1 - SHARE_OF_INSIDE) if kept and _may_be_inside(context) else limit
+    free = kept and _prefers_published(context.options)
+    share = SHARES_OF_PUBLISHED[context.job.model.moe is not None]
+    return part_of(limit, 1 - share) if free else limit
 
 
-def searched_inside(context: SearchContext) -> Reached | None:
-    """The best layouts with even stages inside what was measured; null: none, or no time left."""
-    options = context.options.model_copy(update={"trusted": True, "only_answer": True})
+def searched_published(context: SearchContext) -> Reached | None:
+    """The best layouts like published ones; null: none is in time, or no time is left."""
+    options = context.options.model_copy(update={"published": True})
     own = replace(context, options=options, budget=DeadlineBudget(context.budget))
     try:
         reached = None if own.budget.spent() else answer(own)
     except PlanError:  # none within the deadline
         return None
-    return reached if reached and reached.target and reached.found.finalists is not None else None
+    if reached is None or reached.target is None or reached.found.finalists is None:
+        return None
+    target = reached.target
+    late = target.name == "time" and target.value > (target.step_time_limit_s or inf)
+    return None if late else reached
 
 
-def or_inside(reached: Reached, inside: Reached | None) -> Reached:
-    """What a search found, or what one inside what was measured did, where that is better.
+def or_published(reached: Reached, other: Reached | None) -> Reached:
+    """What a search found, or what one for published layouts did, where that is better.
 
     The bound stays that of the whole space.
     """
-    if inside is None or inside.target is None or inside.found.value >= reached.found.value:
+    if other is None or other.target is None or other.found.value >= reached.found.value:
         return reached
-    bound = min(reached.found.lower_bound_s, inside.found.value)
+    bound = min(reached.found.lower_bound_s, other.found.value)
     found = replace(
-        inside.found,
+        other.found,
         space=reached.found.space,
         refused=reached.found.refused,
         lower_bound_s=bound,
         complete=False,
     )
-    settings = inside.settings
+    settings = other.settings
     if reached.settings:
         chosen = settings.chosen if settings else ()
         settings = reached.settings.model_copy(update={"chosen": chosen})
     return Reached(
-        replace(inside.context, options=reached.context.options, budget=reached.context.budget),
+        replace(other.context, options=reached.context.options, budget=reached.context.budget),
         found,
-        inside.target.model_copy(update={"lower_bound": bound}),
+        other.target.model_copy(update={"lower_bound": bound}),
         settings=settings,
     )
 
 
-def best_inside(
-    context: SearchContext, plan: Plan, known: Reached | None = None
-) -> InsideMeasured | None:
-    """Where a plan is beyond what was measured: what `known` or a search has inside, else a row.
-
-    Rows are under the settings of the answer, which may be what nobody measured.
-    """
-    target = plan.certificate.objective
-    if plan.best.inside_measured is not False or not _may_be_inside(context):
+def published_instead(
+    context: SearchContext, reached: Reached, plan: Plan, known: Reached | None
+) -> tuple[Reached, NotTaken] | None:
+    """What to answer where a plan is unlike all published runs; null: the plan."""
+    best, chosen = plan.best.layout, plan.certificate.settings
+    beyond = unpublished(reached.context, best) if _prefers_published(context.options) else ()
+    other = (known or searched_published(context)) if beyond else None
+    if other is None:
         return None
-    of_answer = target.answer_value
-    rows = (one for one in plan.candidates if one.inside_measured and target.name == "time")
-    row = next(rows, None)
-    found = known or searched_inside(context)
-    value = found.target.value if found and found.target else inf
-    if row and row.estimate.step_time_s <= value * EQUALS:
-        chosen, value = plan.certificate.settings, row.estimate.step_time_s
-        layout, rank = row.layout, row.rank
-    elif found and found.found.finalists is not None:
-        chosen, layout, rank = found.settings, found.found.finalists.row(0), None
-    else:
-        return None
-    return InsideMeasured(
-        layout=layout,
+    return other, NotTaken(
+        layout=best,
         settings=chosen.chosen if chosen else (),
-        rank=rank,
-        value=value,
-        cost_fraction=value / of_answer - 1 if of_answer else 0.0,
+        beyond=tuple(one.text for one in beyond),
     )
+
+
+def with_price_of_published(plan: Plan, free: Plan, not_taken: NotTaken) -> Plan:
+    """A plan like published runs, with its objective beside that of the best of all layouts."""
+    without, target = free.certificate.objective, plan.certificate.objective
+    trusted = Trusted(
+        rules=tuple(rule.name for rule in published_rules(plan.job)),
+        value_without=without.value,
+        lower_bound_without=without.lower_bound,
+        cost_fraction=target.value / without.value - 1 if without.value else 0.0,
+        not_taken=not_taken,
+    )
+    certificate = plan.certificate.model_copy(update={"trusted": trusted})
+    return plan.model_copy(update={"certificate": certificate})
 
 
 def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = False) -> Budget:

@@ -115,29 +115,30 @@ def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
     yield from _price_lines(plan)
 
 
-def inside_lines(plan: Plan) -> Iterator[str]:
-    """The best layout inside what was measured, where the answer is not, and both gains."""
-    inside, target = plan.certificate.inside, plan.certificate.objective
-    if inside is None:
+def not_taken_lines(plan: Plan) -> Iterator[str]:
+    """The best layout, where the answer is another because no published run is like it."""
+    trusted, target = plan.certificate.trusted, plan.certificate.objective
+    if trusted is None or trusted.not_taken is None:
         return
-    which = f"row {inside.rank}"
-    if inside.rank is None:
-        settings = f" ({' '.join(inside.settings)})" if inside.settings else ""
-        count = inside.layout.world_size
-        where = "" if count == plan.job.cluster.num_gpus else f" on {plural(count, 'GPU')}"
-        which = f"{layout_line(inside.layout, plan.job.model)}{settings}{where}"
-    more = "slower" if target.name == "time" else "more"
+    best = trusted.not_taken
+    settings = f" ({' '.join(best.settings)})" if best.settings else ""
+    less = small_percent(trusted.cost_fraction / (1 + trusted.cost_fraction))
+    more = len(best.beyond) - MOST_LISTED
+    rest = f"; and {more} more" if more > 0 else ""
+    count = best.layout.world_size
+    where = "" if count == plan.job.cluster.num_gpus else f" on {plural(count, 'GPU')}"
+    named = f"{layout_line(best.layout, plan.job.model)}{settings}{where}"
     yield (
-        f"Best inside what was measured: {which}: {amount(inside.value, target.unit)}, "
-        f"{small_percent(inside.cost_fraction)} {more}; the answer's gain of "
-        f"{small_percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
+        f"Second, as no published run is like it: {named}: "
+        f"{amount(trusted.value_without, target.unit)}, {less} less by the model, which is "
+        f"extrapolated: {'; '.join(best.beyond[:MOST_LISTED])}{rest}. `--slack 0` takes it."
     )
 
 
 def _price_lines(plan: Plan) -> Iterator[str]:
     """The prices of `--trusted` and `--reserve`, as searches without them found them."""
     trusted, reserve = plan.certificate.trusted, plan.certificate.reserve
-    if trusted is not None:
+    if trusted is not None and trusted.not_taken is None:
         yield _price_line(plan, OPTION, trusted)
     if reserve is not None:
         sizes = {"": reserve.reserve_bytes, "-host": reserve.reserve_host_bytes}

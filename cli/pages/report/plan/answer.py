@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trainplan.cli.blocks import Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.parts.alternatives import rivals_lines
-from trainplan.cli.pages.parts.evidence import inside_lines, plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
 from trainplan.cli.pages.parts.headline import job_line, refusals, run_lines, run_words, spent_lines
 from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.parts.placement import (
@@ -28,7 +28,7 @@ def certainty(plan: Plan) -> Iterator[Paragraph]:
     """What is proved, what is only modelled, what is doubtful."""
     for line in refusals(plan.job, plan.notes):
         yield Paragraph(line, "bad")
-    for line in (*rivals_lines(plan), *inside_lines(plan), *objective_lines(plan)):
+    for line in (*rivals_lines(plan), *not_taken_lines(plan), *objective_lines(plan)):
         yield Paragraph(line)
     proved = plan.certificate.optimal
     yield Paragraph(_joined(certificate_text(plan)), "good" if proved else "doubtful")

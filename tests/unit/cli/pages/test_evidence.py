@@ -2,25 +2,19 @@
 
 import pytest
 
-from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
 from trainplan.cli.pages.parts.evidence import (
     MOST_LISTED,
     evidence_lines,
-    inside_lines,
+    not_taken_lines,
     plan_evidence_lines,
 )
-from trainplan.cli.words import layout_line, percent
-from trainplan.costmodel.calibration.machine import NOTHING
+from trainplan.cli.words import layout_line
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.evidence import evidence_of, is_inside
+from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.envelope import Measurements
-from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.plan.target import Trusted
+from trainplan.planner.plan.target import NotTaken, Trusted
 from trainplan.planner.questions.best_plan import search
-from trainplan.planner.questions.trust import best_inside
-from trainplan.planner.work.budget import Unlimited
 
 
 @pytest.fixture(scope="module")
@@ -64,43 +58,27 @@ def test_of_many_axes_a_few_are_told_and_the_others_counted():
     assert line.endswith("; 2 more axes.")
 
 
-def gains(cost):
-    return f"{percent(cost)} slower; the answer's gain of {percent(1 - 1 / (1 + cost))} is"
-
-
-def test_the_best_layout_inside_is_named_with_both_gains_where_the_answer_is_beyond(plan):
-    found = plan.certificate.inside
-    assert not plan.evidence.inside
-    assert is_inside(plan.job, found.layout)
-    (line,) = inside_lines(plan)
-    assert line.startswith("Best inside what was measured: ")
-    assert (layout_line(found.layout, plan.job.model) in line) == (found.rank is None)
-    cost = found.value / plan.best.estimate.step_time_s - 1
-    assert cost == pytest.approx(found.cost_fraction)
-    assert gains(cost) in line
-
-
-def test_a_row_of_the_table_is_named_by_its_rank_where_no_search_finds_better(plan):
-    row = plan.candidates[3].model_copy(update={"inside_measured": True})
-    outside = [one.model_copy(update={"inside_measured": False}) for one in plan.candidates[:3]]
-    plan = plan.model_copy(update={"candidates": (*outside, row), "best": outside[0]})
-    for budget, ranks in ((Steps(0), {row.rank}), (Unlimited(), {None, row.rank})):
-        context = SearchContext.of(plan.job, SearchOptions(), NOTHING, budget)
-        found = best_inside(context, plan)
-        assert found.rank in ranks
-        assert found.value <= row.estimate.step_time_s
-        certificate = plan.certificate.model_copy(update={"inside": found})
-        (line,) = inside_lines(plan.model_copy(update={"certificate": certificate}))
-        assert (f"measured: row {row.rank}: " in line) == (found.rank is not None)
-
-
-def test_no_layout_is_named_where_none_of_the_job_is_inside_or_the_answer_is(make_job):
-    plan = search(make_job("small-dense", "1x8:mi300x"))
-    assert plan.certificate.inside is None
-    assert not list(inside_lines(plan))
-    job = make_job("small-dense", "1x8:h100-sxm")
-    plan = search(job, SearchOptions(trusted=True))
-    assert best_inside(SearchContext.of(job, SearchOptions(), NOTHING, Unlimited()), plan) is None
+def test_a_better_layout_that_no_published_run_is_like_is_named_second_with_its_gain(plan):
+    assert not list(not_taken_lines(plan))
+    beyond = tuple(f"no scored run has x > {i}" for i in range(MOST_LISTED + 2))
+    best = NotTaken(layout=LAYOUT, settings=("overlap_moe_a2a=true",), beyond=beyond)
+    trusted = Trusted(
+        rules=("published tp <= 8",),
+        value_without=2.0,
+        lower_bound_without=2.0,
+        cost_fraction=0.25,
+        not_taken=best,
+    )
+    certificate = plan.certificate.model_copy(update={"trusted": trusted})
+    other = plan.model_copy(update={"certificate": certificate})
+    (line,) = not_taken_lines(other)
+    named = layout_line(LAYOUT, plan.job.model)
+    assert line.startswith(
+        f"Second, as no published run is like it: {named} (overlap_moe_a2a=true)"
+    )
+    assert ": 2.00 s, 20.0 % less by the model, which is extrapolated: no scored run has x" in line
+    assert line.endswith("; and 2 more. `--slack 0` takes it.")
+    assert not any(text.startswith("--trusted") for text in plan_evidence_lines(other))
 
 
 def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):

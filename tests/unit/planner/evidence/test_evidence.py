@@ -227,15 +227,16 @@ def test_what_dense_models_measured_is_no_evidence_of_experts(layout, axis, text
 def test_settings_bind_by_kind_on_an_architecture_and_two_by_two():
     layout = Layout(tp=2, pp=4, dp=4)
     graph = job_on("4x8:h100-sxm").model_copy(
-        update={"options": RuntimeOptions(cuda_graph="full_iteration")}
+        update={"options": RuntimeOptions(cuda_graph="full_iteration", overlap_tp_comm=True)}
     )
+    plain = run(settings=("attention=flash", "overlap_tp_comm=true"))
     on_blackwell = run(gpu="b200", settings=("attention=flash", "cuda_graph=full_iteration"))
-    both = "no scored run has cuda_graph=full_iteration with overlap_tp_comm=false"
-    found = evidence_of(graph, layout, Measurements((run(), on_blackwell))).beyond
+    both = "no scored run has cuda_graph=full_iteration with overlap_tp_comm=true"
+    found = evidence_of(graph, layout, Measurements((plain, on_blackwell))).beyond
     texts = [both, "no scored run on hopper GPUs has cuda_graph=full_iteration"]
     assert [one.text for one in found] == texts
     here = run(settings=("attention=flash", "cuda_graph=full_iteration"))
-    found = evidence_of(graph, layout, Measurements((run(), here))).beyond
+    found = evidence_of(graph, layout, Measurements((plain, here))).beyond
     assert [one.text for one in found] == [both]
 
 

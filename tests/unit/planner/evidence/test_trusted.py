@@ -20,16 +20,16 @@ from trainplan.planner.documents.document import plan_json
 from trainplan.planner.documents.written_plan import written
 from trainplan.planner.evidence.axes import Rows
 from trainplan.planner.evidence.envelope import Measurements, measurements
-from trainplan.planner.evidence.evidence import evidence_of, is_inside
+from trainplan.planner.evidence.evidence import evidence_of, is_inside, unpublished
 from trainplan.planner.evidence.shape import Setup, shape_of
-from trainplan.planner.evidence.trusted import OPTION, trusted_rules, unmeasured
+from trainplan.planner.evidence.trusted import OPTION, published_rules, trusted_rules, unmeasured
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.case_search import kept_layout
-from trainplan.planner.questions.trust import or_inside, searched_inside, time_for_answer
+from trainplan.planner.questions.trust import or_published, searched_published, time_for_answer
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -56,7 +56,7 @@ def small_gpus(make_job):
 
 @pytest.fixture(scope="module")
 def free(small_gpus):
-    return search(small_gpus, SearchOptions())
+    return search(small_gpus, SearchOptions(slack=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,22 @@ def test_a_rule_is_broken_exactly_where_the_text_is_beyond(
     assert broken.tolist() == (~known.inside(Rows(on, table))).tolist()
     stated = unmeasured(job, known)
     assert broken.all() if stated else 0 < broken.sum() < len(table)
+
+
+@pytest.mark.parametrize("model", ["small-dense", "qwen3-30b-a3b"])
+@pytest.mark.parametrize("cluster", ["4x8:h100-sxm", "4x8:mi300x"])
+def test_a_layout_like_published_ones_keeps_what_holds_for_all_gpus(
+    make_job, legal_table, model, cluster
+):
+    """Rules and sentences agree; a GPU that no run had keeps no layout from it."""
+    job = make_job(model, cluster, 64)
+    on, table = Setup.of(job), legal_table(job, 200, seed=4)
+    broken = np.any([rule.broken(job, table) for rule in published_rules(job)], axis=0)
+    for i in range(len(table)):
+        beyond = unpublished(on, table.row(i))
+        assert broken[i] == bool(beyond)
+        assert {one.scope for one in beyond} <= {"any", "kind"}
+    assert 0 < broken.sum() < len(table)
 
 
 def test_words_of_a_layout_are_those_of_its_shape(make_job, legal_table):
@@ -228,35 +244,77 @@ class Looks(Steps):
 
 
 @pytest.mark.parametrize("looks", [6, 15, 40])
-def test_where_time_is_short_no_layout_inside_is_better_than_the_answer(make_job, looks):
-    """A part of a limit is kept for it, and what it finds is the answer where it is faster."""
+def test_where_time_is_short_no_layout_like_published_ones_is_better(make_job, looks):
+    """A part of a limit is kept for them, and the best of them is the answer where it is faster."""
     job = make_job("small-moe", "2x8:h100-sxm", 64)
     try:
         plan = search(job, SearchOptions(), Looks(looks))
     except SpecError as error:
         assert "the time limit struck before" in str(error)
         return
-    inside, target = plan.certificate.inside, plan.certificate.objective
+    target, trusted = plan.certificate.objective, plan.certificate.trusted
     assert target.lower_bound <= target.value
     assert plan.choices == ()
-    if inside is None:
+    assert trusted is None or trusted.value_without <= target.value
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(("model", "cluster", "runtime"), JOBS)
+def test_what_no_published_run_is_like_comes_second(make_job, model, cluster, runtime):
+    """The answer keeps the limits wherever any layout that was found does; both are named."""
+    job = make_job(model, cluster, 128, 4096).model_copy(update={"runtime": runtime})
+    try:
+        plan = search(job, SearchOptions(), Looks(15))
+    except SpecError as error:
+        assert "the time limit struck" in str(error)
         return
-    assert not plan.evidence.inside
-    assert inside.value >= target.value
+    if isinstance(plan, Infeasible):
+        return
+    own, trusted = Setup.of(plan.job), plan.certificate.trusted
+    if unpublished(own, plan.best.layout):
+        assert trusted is None
+        listed = [one for one in plan.candidates if not unpublished(own, one.layout)]
+        slack = 1 + plan.certificate.objective.slack_fraction
+        fastest = plan.fastest.estimate.step_time_s
+        assert all(one.estimate.step_time_s > fastest * slack for one in listed)
+    if trusted is not None:
+        assert trusted.not_taken.beyond
+        assert trusted.value_without <= plan.certificate.objective.value
+        assert not any(name.startswith(OPTION) for name in trusted.rules)
 
 
-def test_what_is_found_inside_is_the_answer_where_it_is_better(make_job):
+def test_the_fastest_comes_first_where_no_slack_is_given(make_job):
+    """Experts under ZeRO-3, which none of the runs with experts had, and no expert parallelism."""
+    job = make_job("qwen3-30b-a3b", "2x8:h100-sxm", 64, 4096)
+    held = SearchOptions(search_options="none", fix=(parse_choice("pp=1", excluded=False),))
+    plan = search(job, held)
+    free = search(job, held.model_copy(update={"slack": 0.0}))
+    assert [one.axis for one in unpublished(Setup.of(job), free.best.layout)]
+    assert free.certificate.trusted is None
+    second = plan.certificate.trusted
+    assert second.not_taken.layout == free.best.layout
+    assert second.value_without == free.certificate.objective.value
+    assert not unpublished(Setup.of(job), plan.best.layout)
+    assert plan.certificate.objective.value > second.value_without
+    found = written(json.dumps(plan_json(plan)))
+    assert found.options.published
+    assert not found.options.trusted
+    reasons = why_not(Case(job, SearchOptions()), found, free.best.layout, Unlimited()).reasons
+    assert any(reason.startswith("the plan was made with published ") for reason in reasons)
+
+
+def test_what_is_found_of_published_ones_is_the_answer_where_it_is_better(make_job):
     job = make_job("small-dense", "1x8:h100-sxm", 64)
     context = SearchContext.of(job, SearchOptions(), NOTHING, Unlimited())
     recomputed = SearchOptions(fix=(parse_choice("recompute=full", excluded=False),))
     slow = SearchContext.of(job, recomputed, NOTHING, Unlimited())
-    reached, inside = answer(slow), searched_inside(context)
-    found = or_inside(reached, inside)
-    assert found.found.value == found.target.value == inside.found.value < reached.found.value
+    reached, other = answer(slow), searched_published(context)
+    found = or_published(reached, other)
+    assert found.found.value == found.target.value == other.found.value < reached.found.value
     assert found.target.lower_bound <= found.found.value
-    assert not found.context.options.trusted
-    assert or_inside(inside, reached) is inside
-    assert or_inside(reached, None) is reached
+    assert not found.context.options.published
+    assert or_published(other, reached) is other
+    assert or_published(reached, None) is reached
 
 
 def test_without_time_the_price_holds_all_the_same(small_gpus, free):
