@@ -89,7 +89,7 @@ measured is what other sources measured.
 
 {_rules(found.rows)}
 
-A search lists layouts by time, and names the best inside what was measured where the answer is not:
+A search lists layouts by time, and puts layouts that no published run is like second:
 what was measured first, which no study contradicts and one supports. The others help one study at
 the cost of another, and by free memory one picks nearly the slowest."""
 

@@ -102,7 +102,13 @@ def _with_fields(
     case: Case, plan: Written, choices: tuple[Choice, ...], filled: Layout, budget: Budget
 ) -> WhyNot:
     names, fields = {one.field for one in choices}, tuple(one.text for one in choices)
-    free = {"objective": "time", "deadline_days": None, "trusted": False, "near": plan.layout}
+    free = {
+        "objective": "time",
+        "deadline_days": None,
+        "trusted": False,
+        "published": False,
+        "near": plan.layout,
+    }
     kept = {
         "fix": (*(one for one in case.options.fix if one.field not in names), *choices),
         "exclude": tuple(one for one in case.options.exclude if one.field not in names),

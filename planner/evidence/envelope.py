@@ -5,7 +5,7 @@ both ask this table. Every axis is asked alone, so an answer inside may still be
 scopes ask for pairs: a mixture of experts is compared with runs of experts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import Literal
@@ -153,15 +153,18 @@ class Measurements:
             self._known[scope, key] = tuple(limits) or none
         return self._known[scope, key]
 
-    def beyond(self, rows: Rows, *, of_layouts: bool = False) -> tuple[Beyond, ...]:
+    def of_layouts(self, job: Shape, chosen: Collection[str] = ()) -> tuple[Limit, ...]:
+        """Those `of_layouts`, but for axes of which the user chose a column."""
+        held = (limit for limit in self.limits(job) if limit.of_layouts)
+        return tuple(one for one in held if one.axis and not {*one.axis.columns} & {*chosen})
+
+    def beyond(self, rows: Rows, limits: Iterable[Limit] | None = None) -> tuple[Beyond, ...]:
         """Where the first row leaves what was measured: each axis in the widest scope it leaves.
 
-        Axes come in the order of their scopes. On request only limits `of_layouts` count.
+        Axes come in the order of their scopes. Null limits: all.
         """
         found: dict[str, Beyond] = {}
-        for limit in self.limits(rows.job):
-            if of_layouts and not limit.of_layouts:
-                continue
+        for limit in self.limits(rows.job) if limits is None else limits:
             together = limit.name == TOGETHER.name and SETTINGS.name in found
             if limit.name not in found and not together and limit.broken(rows)[0]:
                 found[limit.name] = limit.beyond(rows)

@@ -1,5 +1,7 @@
 """What a plan tells of the measurements behind it: the nearest runs, and where it leaves them."""
 
+from collections.abc import Collection
+
 from pydantic import Field
 
 from trainplan.costmodel.candidates import Context
@@ -90,12 +92,15 @@ def stays_inside(on: Setup | Context, layout: Layout, known: Measurements | None
     return bool((known or measurements()).inside(rows)[0])
 
 
-def unpublished(on: Setup | Context, layout: Layout) -> tuple[Beyond, ...]:
+def unpublished(
+    on: Setup | Context, layout: Layout, chosen: Collection[str] = ()
+) -> tuple[Beyond, ...]:
     """What of a layout no run had, or none of its kind of model, whatever the runtime and the GPU.
 
-    What the job states counts for nothing here.
+    What the job states, and axes that the user chose, count for nothing here.
     """
-    return measurements().beyond(Rows(on, LayoutTable.of([layout])), of_layouts=True)
+    rows = Rows(on, LayoutTable.of([layout]))
+    return measurements().beyond(rows, measurements().of_layouts(rows.job, chosen))
 
 
 def _near(far: float, run: PublishedRun) -> NearRun:

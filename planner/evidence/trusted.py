@@ -1,6 +1,6 @@
 """`--trusted`: the limits of what was measured as rules that a search applies like any other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from trainplan.costmodel.columns import BoolColumn
@@ -23,10 +23,9 @@ def trusted_rules(job: Job, known: Measurements | None = None) -> tuple[Rule, ..
     return _rules(job, every, OPTION, f"drop {OPTION} to try it")
 
 
-def published_rules(job: Job) -> tuple[Rule, ...]:
-    """Those limits that hold for all runtimes and GPUs, and that a layout keeps or breaks."""
-    every = measurements().limits(_plain(Setup.of(job)).job)
-    every = tuple(limit for limit in every if limit.of_layouts)
+def published_rules(job: Job, chosen: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Those limits that hold for all runtimes and GPUs, but for axes that the user chose."""
+    every = measurements().of_layouts(_plain(Setup.of(job)).job, chosen)
     return _rules(job, every, PUBLISHED_ONLY, "`--slack 0` tries it")
 
 

@@ -98,7 +98,12 @@ class SearchOptions(Spec):
     def _rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
         if self.trusted:
             return trusted_rules(job)
-        return published_rules(job) if self.published else ()
+        return published_rules(job, self.chosen) if self.published else ()
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        """Fields that the user fixed."""
+        return frozenset(choice.field for choice in self.fix)
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
         """What whole layouts must respect besides the job."""

@@ -211,6 +211,7 @@ def _plan(context: SearchContext, reached: Reached, whole: Budget) -> Plan:
         if free is not None and free.finalists is not None:
             finalists = LayoutTable.concat([finalists, free.finalists])
             candidates = candidates_of(own, options, finalists)
+            best = candidates[0]
     fastest = next(one for one in candidates if one.layout == finalists.row(0))
     step = fastest.estimate.step_time_s
     value = step if target.name == "time" else target.value

@@ -33,7 +33,7 @@ def candidates_of(
     if options.takes_simplest:
         limit = seconds[0] * (1 + options.slack_fraction)
         near = (i for i, one in enumerate(seconds) if one <= limit)
-        first = min(near, key=lambda i: _order(on, layouts[i], estimates[i], simple[i]))
+        first = min(near, key=lambda i: _order(on, options, layouts[i], estimates[i], simple[i]))
     ties = [
         is_near_tie(layout, one, layouts[first], seconds[first])
         for layout, one in zip(layouts, seconds, strict=True)
@@ -62,7 +62,7 @@ def _each_once(table: LayoutTable) -> LayoutTable:
 
 
 def _order(
-    on: Context, layout: Layout, priced: Estimate, complexity: float
+    on: Context, options: SearchOptions, layout: Layout, priced: Estimate, complexity: float
 ) -> tuple[bool, bool, float, int, int, float, float]:
     """Like published ones first, then the simplest; then seconds.
 
@@ -71,7 +71,7 @@ def _order(
     memory = priced.memory
     free = 1 - memory.peak_reserved_bytes / memory.capacity_bytes
     return (
-        bool(unpublished(on, layout)),
+        bool(unpublished(on, layout, options.chosen)),
         bool(layout.stages),
         complexity,
         sum(not axis.is_off(layout) for axis in AXES),

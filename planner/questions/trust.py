@@ -103,11 +103,15 @@ def searched_published(context: SearchContext) -> Reached | None:
 def or_published(reached: Reached, other: Reached | None) -> Reached:
     """What a search found, or what one for published layouts did, where that is better.
 
-    The bound stays that of the whole space.
+    The bound stays that of the whole space: of all parts of the cluster, where some were tried;
+    where none was an answer and the other uses another part, nothing is known.
     """
     if other is None or other.target is None or other.found.value >= reached.found.value:
         return reached
-    bound = min(reached.found.lower_bound_s, other.found.value)
+    known, same = reached.target, other.job.cluster == reached.job.cluster
+    bound = known.lower_bound if known else reached.found.lower_bound_s if same else 0.0
+    bound = min(bound, other.found.value)
+    tried = (known.tried, known.tried_all) if known else ((), False)
     found = replace(
         other.found,
         space=reached.found.space,
@@ -122,7 +126,9 @@ def or_published(reached: Reached, other: Reached | None) -> Reached:
     return Reached(
         replace(other.context, options=reached.context.options, budget=reached.context.budget),
         found,
-        other.target.model_copy(update={"lower_bound": bound}),
+        other.target.model_copy(
+            update={"lower_bound": bound, "tried": tried[0], "tried_all": tried[1]}
+        ),
         settings=settings,
     )
 
@@ -132,7 +138,8 @@ def published_instead(
 ) -> tuple[Reached, NotTaken] | None:
     """What to answer where a plan is unlike all published runs; null: the plan."""
     best, chosen = plan.best.layout, plan.certificate.settings
-    beyond = unpublished(reached.context, best) if _prefers_published(context.options) else ()
+    free, fixed = _prefers_published(context.options), context.options.chosen
+    beyond = unpublished(reached.context, best, fixed) if free else ()
     other = (known or searched_published(context)) if beyond else None
     if other is None:
         return None

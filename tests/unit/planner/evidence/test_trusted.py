@@ -313,6 +313,12 @@ def test_what_is_found_of_published_ones_is_the_answer_where_it_is_better(make_j
     assert found.found.value == found.target.value == other.found.value < reached.found.value
     assert found.target.lower_bound <= found.found.value
     assert not found.context.options.published
+    part = context.with_job(make_job("small-dense", "1x4:h100-sxm", 64))
+    none = replace(reached.found, finalists=None, value=np.inf, lower_bound_s=np.inf)
+    nothing = replace(reached, context=part, target=None, found=none)
+    on_a_part = or_published(nothing, other)
+    assert on_a_part.target.lower_bound == 0.0
+    assert not on_a_part.target.tried_all
     assert or_published(other, reached) is other
     assert or_published(reached, None) is reached
 

@@ -65,7 +65,9 @@ def test_heads_are_exchanged_inside_rings_of_long_sequences(
 
 
 def test_a_search_of_long_sequences_finds_heads_inside_a_ring(make_job):
-    best = search(make_job("llama3.1-8b", "4x8:h100-sxm", 1, 131_072), SearchOptions()).best
+    best = search(
+        make_job("llama3.1-8b", "4x8:h100-sxm", 1, 131_072), SearchOptions(slack=0.0)
+    ).best
     assert (best.layout.cp, best.layout.cp_heads) == (32, 8)
     assert best.estimate.step_time_s < 1.4858, "1.5098 without"
 
