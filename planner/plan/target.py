@@ -104,6 +104,7 @@ class NotTaken(Spec):
     """The best layout without the rules of evidence, which breaks some."""
 
     layout: Layout
+    """As `--slack 0` would answer, or a simpler one within the slack of it."""
     settings: tuple[str, ...]
     """Of the runtime, as `--option` takes them, where the search chose some."""
     beyond: tuple[str, ...]
