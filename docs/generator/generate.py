@@ -54,6 +54,7 @@ from trainplan.planner.documents.document import (
 from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import apart, settings, spent, target
 from trainplan.planner.plan import plan as plans
+from trainplan.planner.settings import assumed
 from trainplan.planner.tuning import events as tuning
 
 FOLDER = Path(__file__).parents[1]
@@ -165,6 +166,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.OtherSchedule,
     ),
     ("placement", "Which node holds which ranks.", links.Placement),
+    ("assumed[]", "A setting that the answer is priced with.", assumed.Assumed),
     ("spent", "What a step and the run take.", spent.Spent),
     ("apart", "A tower on GPUs of its own.", apart.Apart),
     ("apart.splits[]", "One split of the GPUs.", apart.SplitTried),

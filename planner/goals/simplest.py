@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.step import step_seconds
+from trainplan.planner.evidence import published_rules
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.goals.uneven import wants_uneven
@@ -44,8 +45,8 @@ def roomy(reached: Reached, cutoff_s: float) -> SearchResult | None:
 def with_simpler(reached: Reached) -> LayoutTable:
     """The finalists, and even layouts within the slack that are as simple as any of the grid.
 
-    Two searches under the settings of the fastest: how simple an answer may be, and the fastest
-    layouts that are no less so.
+    Two searches under the settings of the fastest: how simple an answer may be, of those like
+    published ones if there are any, and the fastest layouts that are no less so.
     """
     own, found = reached.context, reached.found
     finalists, options = found.finalists, own.options
@@ -55,9 +56,14 @@ def with_simpler(reached: Reached) -> LayoutTable:
         return listed
     limit = min(found.value * (1 + options.slack_fraction), longest_step(own))
     even = np.array([not listed.row(i).stages for i in range(len(listed))])
-    known = complexity(listed)[even & (step_seconds(own.with_table(listed)) <= limit)]
-    known = known.min(initial=np.inf)
-    least = min(own.best(own.search(Simplicity(limit)), float(known)).value, known)
+    even &= step_seconds(own.with_table(listed)) <= limit
+    free = own
+    for rules in (published_rules(own.job, options.chosen), ()):
+        own = replace(free, only=(*free.only, *rules))
+        known = complexity(listed)[even & legal_rows(own.job, rules, listed)].min(initial=np.inf)
+        least = min(own.best(own.search(Simplicity(limit)), float(known)).value, known)
+        if np.isfinite(least):
+            break
     if not np.isfinite(least) or own.budget.spent():
         return listed
     alike = Rule(

@@ -14,6 +14,9 @@ from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.evidence.evidence import unpublished
+from trainplan.planner.evidence.shape import Setup
+from trainplan.planner.evidence.trusted import published_rules
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import PAIRS, pareto
 from trainplan.planner.plan.plan import FREE
@@ -70,6 +73,7 @@ class Everything:
             "gpus": gpus,
             "cost": time * gpus * hourly / 3600,
             "complexity": complexity(table),
+            "beyond": np.any([one.broken(job, table) for one in published_rules(job)], axis=0),
             "energy": StepEnergy(energy_of(job, machine, traits)).value(table, time),
         }
 
@@ -122,8 +126,15 @@ def test_the_answer_is_the_simplest_within_the_slack_and_the_proof_of_the_fastes
     job, known = priced_job(case), everything[case]
     plan = search(job, SearchOptions(slack=slack, search_options="none", fix=EVEN))
     whole = known.of("gpus") == job.cluster.num_gpus
+    like = whole & ~known.of("beyond")
+    if plan.certificate.trusted:
+        whole = like
     fastest = known.of("time", whole).min()
     near = whole & (known.of("time") <= fastest * (1 + slack))
+    if unpublished(Setup.of(job), plan.best.layout):
+        assert not like.any()
+    else:
+        near &= like
     answer = complexity(LayoutTable.of([plan.best.layout]))[0]
     assert answer == known.of("complexity", near).min()
     assert plan.fastest.estimate.step_time_s == pytest.approx(fastest, rel=1e-9)
@@ -142,6 +153,8 @@ def test_no_layout_that_leaves_a_tenth_of_the_memory_is_faster_than_the_one_name
     capacity = plan.best.estimate.memory.capacity_bytes
     whole = known.of("gpus") == job.cluster.num_gpus
     free = whole & (known.of("memory") <= capacity * (1 - FREE))
+    if plan.certificate.trusted:
+        free &= ~known.of("beyond")
     if plan.best.is_roomy:
         return
     assert plan.roomy.estimate.step_time_s == pytest.approx(known.of("time", free).min(), rel=1e-9)

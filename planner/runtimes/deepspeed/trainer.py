@@ -128,7 +128,7 @@ class Trainer:
         if feature := self.traits.refuses(job.model):
             raise UnsupportedError(f"{job.runtime} does not train {feature}: use another runtime")
         refuse(job, layout, {**WRITTEN, **self.options}, traits)
-        refuse_types(job, layout)
+        refuse_types(job)
         if job.training.precision == "tf32":
             raise UnsupportedError(
                 f"{job.runtime}: tf32 is no dtype of its models: use bf16 or fp16"

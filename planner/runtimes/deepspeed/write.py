@@ -9,9 +9,13 @@ import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import ConfigFile, LaunchConfig, option, summary
 from trainplan.planner.runtimes.deepspeed import keys as engine
@@ -82,7 +86,7 @@ def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchC
     """
     refuse(job, layout, WRITTEN, traits)
     module = trained_file(job, layout, traits)
-    refuse_types(job, layout)
+    refuse_types(job)
     config = nested(engine_keys(job, layout, traits))
     file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
     return LaunchConfig(
@@ -141,7 +145,24 @@ def _optimizer(job: Job, traits: RuntimeTraits) -> Written:
     }
 
 
-def refuse_types(job: Job, layout: Layout) -> None:
+@rule(
+    "zero_stage",
+    "zero_stage 0 reduces gradients after the backward pass and keeps them as it computes: set the "
+    "option overlap_grad_reduce=false and leave gradient_dtype out, or use zero_stage 1",
+    "deepspeedai/DeepSpeed runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients",
+)
+def whole_gradients_are_plain(job: Job, table: LayoutTable) -> BoolColumn:
+    """Settings of gradients that ZeRO-0 does not take."""
+    options, stored = job.options, _stored(job)
+    other = options.gradient_dtype not in (None, stored)
+    return np.asarray((table.zero_stage == 0) & (options.overlap_grad_reduce is not False or other))
+
+
+def _stored(job: Job) -> str:
+    return {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
+
+
+def refuse_types(job: Job) -> None:
     """Check types of gradients.
 
     Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients.
@@ -149,17 +170,7 @@ def refuse_types(job: Job, layout: Layout) -> None:
     Raises:
         UnsupportedError: The engine does not take them together.
     """
-    options = job.options
-    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
-    if layout.zero_stage == 0 and options.overlap_grad_reduce is not False:
-        raise UnsupportedError(
-            f"{job.runtime}: zero_stage 0 reduces gradients after the backward pass: set the "
-            "option overlap_grad_reduce=false, or use zero_stage 1"
-        )
-    if layout.zero_stage == 0 and options.gradient_dtype not in (None, stored):
-        raise UnsupportedError(
-            f"{job.runtime}: zero_stage 0 keeps gradients in {stored}: leave gradient_dtype out"
-        )
+    options, stored = job.options, _stored(job)
     if options.gradient_dtype == "bf16" and stored != "bf16":
         raise UnsupportedError(
             f"{job.runtime}: gradients in bf16 beside {stored} are not taken: leave gradient_dtype "
@@ -238,7 +249,7 @@ DEEPSPEED = Exporter(
     writes=WRITES | {"cp", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
     trains=frozenset({"lora", "qlora", "frozen"}),
-    refuses=(tiles_weigh_no_losses,),
+    refuses=(tiles_weigh_no_losses, whole_gradients_are_plain),
     source_patterns=(
         "deepspeed/runtime/zero/config.py",
         "deepspeed/runtime/zero/offload_config.py",

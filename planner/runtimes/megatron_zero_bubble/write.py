@@ -14,7 +14,7 @@ import numpy as np
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts import (
     LayoutTable,
     layers_per_stage,
@@ -102,9 +102,6 @@ def _refuse(job: Job, layout: Layout, traits: RuntimeTraits) -> None:
             options.overlap_tp_comm is True
         ),
         "overlap_param_gather=true without MCore models": (options.overlap_param_gather is True),
-        f"{layout.schedule} without a pipeline": (
-            layout.pp == 1 and layout.schedule in (*V_SHAPED, *PENDING)
-        ),
         "split backward passes beside overlapped reductions of gradients": (
             layout.schedule in (*V_SHAPED, *PENDING) and traits.sharding.overlaps_gradients
         ),
@@ -188,6 +185,17 @@ def recomputes_attention_alone(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.recompute_modules & ~module_bits({"core_attn"})) != 0)
 
 
+@rule(
+    "pp schedule",
+    "megatron-zero-bubble runs no zb-1p, zb-2p or zb-v without a pipeline: use 1f1b, or pp",
+    "sail-sg/zero-bubble-pipeline-parallelism megatron/training/arguments.py, --enable-zb-runtime",
+)
+def splits_in_a_pipeline(job: Job, table: LayoutTable) -> BoolColumn:
+    """Split backward passes have a pipeline to fill."""
+    split = [SCHEDULE_NAMES.index(name) for name in (*V_SHAPED, *PENDING)]
+    return np.asarray((table.pp == 1) & np.isin(table.schedule, split))
+
+
 def _schedule(layout: Layout) -> Iterator[Argument]:
     """The plain ones run as in Megatron-LM, without the runtime of the others.
 
@@ -268,5 +276,5 @@ MEGATRON_ZERO_BUBBLE = Exporter(
     optimizers=frozenset({"adamw", "sgd"}),
     source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
     recorded_flags=FLAGS,
-    refuses=(ends_lack_layers, recomputes_attention_alone),
+    refuses=(ends_lack_layers, recomputes_attention_alone, splits_in_a_pipeline),
 )

@@ -32,7 +32,7 @@ from trainplan.planner.runtimes.torchtitan.write.module import (
     Parts,
     module_text,
 )
-from trainplan.planner.runtimes.torchtitan.write.refused import refuse
+from trainplan.planner.runtimes.torchtitan.write.refused import REFUSES, refuse
 from trainplan.planner.runtimes.torchtitan.write.schedule import by_table, priced_program
 from trainplan.planner.runtimes.torchtitan.write.sections import (
     CSV,
@@ -132,6 +132,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
 TORCHTITAN = Exporter(
     runtime="torchtitan",
     export=export_torchtitan,
+    refuses=REFUSES,
     writes=frozenset(
         {
             "tp",

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes.exporter import refuse_broken
 
@@ -16,6 +20,33 @@ CAPACITY = (
 )
 """Its experts take all tokens that come. Source: torchtitan/models/common/moe.py."""
 PRECISIONS = ("bf16", "fp32", "fp8", "mxfp8", "nvfp4")
+
+
+@rule(
+    "pp dp cp zero_stage",
+    "torchtitan: under a pipeline weights stay gathered and gradients whole until the last micro "
+    "batch, which is zero_stage 1: set it",
+    "pytorch/torchtitan distributed/fsdp.py, get_fsdp_reshard_after_forward_policy",
+)
+def keeps_weights_under_a_pipeline(job: Job, table: LayoutTable) -> BoolColumn:
+    """More than ZeRO-1 under a pipeline."""
+    return np.asarray((table.pp > 1) & (table.zero_stage > 1) & (table.dp * table.cp > 1))
+
+
+@rule(
+    "tp cp sequence_parallel micro_batch_size",
+    "torchtitan: tokens of a micro batch are a multiple of tp * 2 cp, of sequence parallelism and "
+    "context parallelism: use another degree or seq_length",
+    "pytorch/torchtitan trainer.py",
+)
+def tokens_divide(job: Job, table: LayoutTable) -> BoolColumn:
+    """Tokens that do not divide by their shards."""
+    pieces = np.where(table.sequence_parallel, table.tp, 1)
+    pieces = pieces * np.where(table.cp > 1, 2 * table.cp, 1)
+    return np.asarray(table.micro_batch_size * job.training.seq_length % pieces != 0)
+
+
+REFUSES = (keeps_weights_under_a_pipeline, tokens_divide)
 
 
 def refuse(job: Job, layout: Layout) -> None:
@@ -37,16 +68,6 @@ def _layout(job: Job, layout: Layout) -> Iterator[str]:
         yield f"ep and etp cut experts, and {model.name!r} has none; set both to 1"
     if layout.pp == 1 and layout.vpp > 1:
         yield "there are no virtual stages without a pipeline; set vpp to 1"
-    if layout.pp > 1 and layout.zero_stage > 1 and layout.dp * layout.cp > 1:
-        yield (
-            "under a pipeline weights stay gathered and gradients whole until the last micro "
-            f"batch, which is zero_stage 1, not {layout.zero_stage}: set it"
-        )
-    pieces = layout.tp if layout.sequence_parallel else 1
-    pieces *= 2 * layout.cp if layout.cp > 1 else 1
-    tokens = layout.micro_batch_size * training.seq_length
-    if tokens % pieces:
-        yield f"the {tokens} tokens of a micro batch are no multiple of {pieces}, tp * 2 cp"
     if training.seq_length > model.max_position_embeddings:
         yield (
             f"seq_length = {training.seq_length} is longer than the "

@@ -87,7 +87,7 @@ def test_other_uneven_stages_are_refused_with_those_it_has():
         (models.MIXTRAL, {}, {}, "experts"),
         (PLAIN.model_copy(update={"tie_word_embeddings": True}), {}, {}, "tied embeddings"),
         (PLAIN.model_copy(update={"qk_norm": "head"}), {}, {}, "norms on queries"),
-        (PLAIN, {"schedule": "zb-1p"}, {}, "zb-1p without a pipeline"),
+        (PLAIN, {"schedule": "zb-1p"}, {}, "without a pipeline"),
         (PLAIN, {"cp": 2, "dp": 4}, {}, "no option for cp"),
         (PLAIN, {"zero_stage": 3}, {}, "older than --use-megatron-fsdp"),
         (PLAIN, {}, {"gradient_dtype": "bf16"}, "older than --grad-reduce-in-bf16"),
