@@ -16,6 +16,8 @@ RULES = {"kernel_index": "kernel index"}
 """Rules that a length alone breaks, as a limit is called."""
 TIME_LIMIT = "the time limit of this search"
 """Longer sequences may train: nobody had the time to look."""
+MEASURED = "what was measured"
+"""Under `--trusted`: no scored run has such a length."""
 NO_LAYOUT = "no layout"
 """Where not even the shortest sequence trains."""
 
@@ -39,6 +41,10 @@ def _limits(context: SearchContext, table: LayoutTable) -> Iterator[str]:
     """All that a layout breaks; of an optimizer that may be offloaded, with all of it."""
     for rule in broken_rules(context.job, table)[0]:
         yield RULES.get(rule.name, rule.name)
+    if any(
+        rule.broken(context.job, table)[0] for rule in context.options.rules_of_evidence(context)
+    ):
+        yield MEASURED
     whole = table
     held = {choice.field for choice in context.options.fix} | set(context.held_off)
     if context.traits.offloading.optimizer_step and "offload_optimizer" not in held:

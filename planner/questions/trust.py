@@ -157,7 +157,7 @@ def with_price_of_published(plan: Plan, free: Plan, not_taken: NotTaken) -> Plan
         rules=tuple(rule.name for rule in published_rules(plan.job)),
         value_without=without.value,
         lower_bound_without=without.lower_bound,
-        cost_fraction=target.value / without.value - 1 if without.value else 0.0,
+        cost_fraction=_cost(target, without.value),
         not_taken=not_taken,
     )
     certificate = plan.certificate.model_copy(update={"trusted": trusted})
@@ -181,7 +181,7 @@ def price_of_trust(context: SearchContext, target: Target) -> Trusted | None:
         rules=tuple(rule.name for rule in trusted_rules(context.job)),
         value_without=value,
         lower_bound_without=bound,
-        cost_fraction=target.value / value - 1 if value else 0.0,
+        cost_fraction=_cost(target, value),
     )
 
 
@@ -196,8 +196,14 @@ def price_of_reserve(context: SearchContext, target: Target) -> Reserve | None:
         reserve_host_bytes=context.job.reserve_host_bytes,
         value_without=value,
         lower_bound_without=bound,
-        cost_fraction=target.value / value - 1 if value else 0.0,
+        cost_fraction=_cost(target, value),
     )
+
+
+def _cost(target: Target, without: float) -> float:
+    """How much worse a figure is than that of a freer search; tokens are better where more."""
+    worse = target.value / without - 1 if without else 0.0
+    return -worse if target.name == "context" else worse
 
 
 def _searched(context: SearchContext, target: Target) -> tuple[float, float | None]:
@@ -214,5 +220,8 @@ def _searched(context: SearchContext, target: Target) -> tuple[float, float | No
         found = answer(replace(context, options=options)).target
     if found is None:
         return target.value, None
+    if target.name == "context":
+        value = max(target.value, found.value)
+        return value, value
     value = found.value if target.name == "memory" else min(target.value, found.value)
     return value, min(found.lower_bound, value)

@@ -357,3 +357,14 @@ def test_a_pipeline_of_measured_degrees_may_have_too_many_stages_in_all():
     texts = [one.axis for one in evidence_of(JOB, layout, known).beyond]
     assert texts == ["pp * vpp"]
     assert not is_inside(JOB, layout, known)
+
+
+def test_the_longest_measured_sequence_is_stopped_by_what_was_measured(make_job):
+    """More tokens are better: what `--trusted` leaves of them is its price."""
+    job = make_job("llama3-8b", "1x8:h100-sxm", 8, 4096)
+    held = SearchOptions(objective="context", trusted=True, search_options="none")
+    target = (plan := search(job, held)).certificate.objective
+    assert target.limit == "what was measured"
+    price = plan.certificate.trusted
+    assert price.value_without > target.value
+    assert price.cost_fraction == pytest.approx(1 - target.value / price.value_without)
