@@ -51,6 +51,7 @@ ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""
 SHOWN_RULES = 5
 STRUCK = "the time limit struck: `--time-limit none` goes on to the proof"
+UNBOUNDED = "not known by how much, as this part of the cluster was searched in part"
 YOUR_CHOICE = "your choice"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
@@ -107,7 +108,8 @@ def certificate_text(plan: Plan) -> str:
     elif proof.optimal:
         sure = f"Proved {best} of {space} under the cost model, {gap}."
     else:
-        sure = f"Not proved {best} of {space}: {_none_below(proof)}, {gap}."
+        known = f"{_none_below(proof)}, {gap}" if proof.gap_fraction < 1 else UNBOUNDED
+        sure = f"Not proved {best} of {space}: {known}."
     if plan.fastest is not plan.best:
         sure = f"Row {plan.fastest.rank}: {sure[0].lower()}{sure[1:]}"
     return f"{sure}\n{'; '.join((work, *_ends(proof)))}."

@@ -103,14 +103,15 @@ def searched_published(context: SearchContext) -> Reached | None:
 def or_published(reached: Reached, other: Reached | None) -> Reached:
     """What a search found, or what one for published layouts did, where that is better.
 
-    The bound stays that of the whole space: of all parts of the cluster, where some were tried;
-    where none was an answer and the other uses another part, nothing is known.
+    The bound stays that of the whole space. Where the other uses a part of the cluster that the
+    search had no time to try, nothing is known.
     """
     if other is None or other.target is None or other.found.value >= reached.found.value:
         return reached
-    known, same = reached.target, other.job.cluster == reached.job.cluster
-    bound = known.lower_bound if known else reached.found.lower_bound_s if same else 0.0
-    bound = min(bound, other.found.value)
+    known = reached.target
+    covers = other.job.cluster == reached.job.cluster or (known is not None and known.tried_all)
+    bound = known.lower_bound if known else reached.found.lower_bound_s
+    bound = min(bound, other.found.value) if covers else 0.0
     tried = (known.tried, known.tried_all) if known else ((), False)
     found = replace(
         other.found,

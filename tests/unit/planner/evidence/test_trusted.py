@@ -319,6 +319,10 @@ def test_what_is_found_of_published_ones_is_the_answer_where_it_is_better(make_j
     on_a_part = or_published(nothing, other)
     assert on_a_part.target.lower_bound == 0.0
     assert not on_a_part.target.tried_all
+    untried = replace(
+        reached, context=part, target=reached.target.model_copy(update={"tried_all": False})
+    )
+    assert or_published(untried, other).target.lower_bound == 0.0
     assert or_published(other, reached) is other
     assert or_published(reached, None) is reached
 
