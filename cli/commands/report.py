@@ -38,13 +38,11 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     refuse_existing(output, force=force)
     try_writing(output)
     measured = load_measured(profiles)
-    if document.is_dir():  # of `plan tune`
-        document = document / PLAN
-    text, read = read_json(document)
+    text, read = read_json(document, PLAN)  # of the folder of a `plan tune`
     read.refuse_large()
     if read.values.get("schema") == Profile.SCHEMA:
         profile_of(read)
-    with errors_of(document):
-        page = written(str(document), text, measured)
+    with errors_of(read.path):
+        page = written(str(read.path), text, measured)
     write_text(output, page, force=force)
     remark(f"wrote {output}")

@@ -9,6 +9,7 @@ is_there: is there such a file or folder? Where it may not be read, its text alo
 load_measured: read all files of `--profile`.
 load_model: as `read_model`, the model alone.
 load_routing: how often each expert was chosen.
+Looks: what someone else than the user may read, and what a command has looked at.
 machines_of: the cluster that `--cluster` names, and with a profile for a cluster what it
     measured.
 measured_here: measure, going on from the journal of `files`.
@@ -23,7 +24,6 @@ read_model: a preset or its Hugging Face name, a `config.json`, its folder, or o
     read.
 read_runs: every record of a file, in order.
 read_text: content of a text file.
-READABLE: folders whose files may be read, where someone else asks than the user.
 refuse_existing: stop early where the result could not be written later.
 refuse_folder: as `refuse_existing`, for a folder to be made.
 try_writing: write a file beside another and remove it.
@@ -50,9 +50,10 @@ if TYPE_CHECKING:
     )
     from trainplan.cli.files.documents import Document, read_document, read_json
     from trainplan.cli.files.inputs import load_model, read_model
+    from trainplan.cli.files.looks import Looks
     from trainplan.cli.files.measuring import measured_here
     from trainplan.cli.files.profiles import load_measured, machines_of, profile_of, profile_text
-    from trainplan.cli.files.readable import READABLE, is_there
+    from trainplan.cli.files.readable import is_there
     from trainplan.cli.files.routing import load_routing
     from trainplan.cli.files.runs import InvalidRun, read_runs
 else:

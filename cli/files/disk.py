@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainplan.cli.files.readable import READABLE, is_elsewhere
+from trainplan.cli.files.looks import KINDS, LOOKS, digest
+from trainplan.cli.files.readable import is_elsewhere
 from trainplan.costmodel.base import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
@@ -84,11 +85,33 @@ def _refuse_elsewhere(path: Path) -> None:
             f"{path}: files are not read for who asks through a server: give a name or the "
             "document itself, or start it with --allow-files FOLDER"
         )
-    if READABLE.get() is not None and not path.is_file() and not path.is_dir() and path.exists():
+    if LOOKS.get() is not None and not path.is_file() and not path.is_dir() and path.exists():
         raise FileError(f"{path}: is no regular file, and is not read for who asks here")
 
 
 def _content(path: Path, limit: int, too_large: FileError) -> bytes:
+    looks, shown = LOOKS.get(), ""
+    try:
+        content = _bytes_of(path, limit, too_large)
+        shown = digest(path, content) if looks is not None else ""
+    finally:
+        if looks is not None:
+            looks.note(_digest_of.__name__, path, shown)
+    return content
+
+
+def _digest_of(path: Path) -> str:
+    """Empty: it cannot be read."""
+    try:
+        return digest(path, _content(path, LARGEST_LOG_BYTES, _larger_than_a_log(path, "")))
+    except FileError:
+        return ""
+
+
+KINDS[_digest_of.__name__] = _digest_of
+
+
+def _bytes_of(path: Path, limit: int, too_large: FileError) -> bytes:
     try:
         _refuse_elsewhere(path)
         if path.stat().st_size > limit:

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_text
+from trainplan.cli.files.readable import is_folder
 from trainplan.costmodel.spec import MISSING, UNKNOWN, Spec, complaints
 
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
@@ -89,12 +90,13 @@ def read_document(path: Path, *, entries: str = "", endless: bool = False) -> Do
     return Document(path, _json(path, text, entries, endless=endless))
 
 
-def read_json(path: Path) -> tuple[str, Document]:
-    """Text and content of a JSON file, both.
+def read_json(path: Path, inside: str = "") -> tuple[str, Document]:
+    """Text and content of a JSON file, both; of a folder its file `inside`, where that is stated.
 
     Raises:
         FileError: As `read_document`.
     """
+    path = path / inside if inside and is_folder(path) else path
     text = read_text(path)
     return text, Document(path, _json(path, text))
 

@@ -1,14 +1,14 @@
 """What may be read, and asked about: all files of who types, those of some folders for others."""
 
-from contextvars import ContextVar
 from pathlib import Path
+
+from trainplan.cli.files.looks import LOOKS, noted
 
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 """Of files with a model, a cluster or measurements."""
-READABLE: ContextVar[tuple[Path, ...] | None] = ContextVar("READABLE", default=None)
-"""Folders whose files may be read, where someone else asks than the user; null: all."""
 
 
+@noted
 def is_folder(path: Path) -> bool:
     """Is it a folder that may be read?"""
     try:
@@ -17,6 +17,7 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+@noted
 def is_there(path: Path) -> bool:
     """Is there such a file or folder?
 
@@ -31,10 +32,16 @@ def is_there(path: Path) -> bool:
         return False
 
 
+@noted
+def names_in(folder: Path) -> tuple[str, ...]:
+    """What lies in a folder that may be read."""
+    return tuple(sorted(one.name for one in folder.iterdir()))
+
+
 def is_elsewhere(path: Path) -> bool:
     """Is it outside what may be read?"""
-    folders = READABLE.get()
-    if folders is None:
+    looks = LOOKS.get()
+    if looks is None:
         return False
     whole = path.resolve()
-    return not any(whole.is_relative_to(folder) for folder in folders)
+    return not any(whole.is_relative_to(folder) for folder in looks.readable)

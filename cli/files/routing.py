@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
-from trainplan.cli.files.readable import is_folder
+from trainplan.cli.files.readable import is_folder, names_in
 from trainplan.costmodel.job import RoutingSpec
 from trainplan.costmodel.spec import first_complaint
 
@@ -44,7 +44,7 @@ def load_routing(path: Path) -> RoutingSpec:
 
 def _of_folder(path: Path) -> list[Counts]:
     """Counts of each layer, those of its ranks one after the other."""
-    named = [(RANK_FILE.fullmatch(one.name), one) for one in path.iterdir()]
+    named = [(RANK_FILE.fullmatch(name), path / name) for name in names_in(path)]
     files = sorted((int(match[1]), one) for match, one in named if match)
     if not files:
         inner = path / "tokens_per_expert"

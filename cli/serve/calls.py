@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+from anyio import to_thread
 
+from trainplan.cli.files import Looks
 from trainplan.cli.processes import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Call, Progress, work
 from trainplan.cli.terminal import bug_line
@@ -106,9 +108,12 @@ class Kept:
         self._answers: dict[str, tuple[Answer, str]] = {}
         self._count = 0
 
-    def find(self, key: str) -> tuple[Answer, str] | None:
-        """An answer that was given to the same question, and the name of its plan."""
-        return self._answers.get(key)
+    async def find(self, key: str) -> tuple[Answer, str] | None:
+        """An answer to the same question and the name of its plan, while its files are the same."""
+        known = self._answers.get(key)
+        looks = known[0].looks if known else Looks(steady=False)
+        holds = await to_thread.run_sync(looks.hold, abandon_on_cancel=True)
+        return known if holds else None
 
     def keep(self, key: str, answer: Answer) -> str:
         """Keep an answer; returns the name of its plan, empty where it is none."""
@@ -117,6 +122,7 @@ class Kept:
             self._count += 1
             name = f"plan-{self._count}"
             self.plans[name] = answer.document
+        self._answers.pop(key, None)
         self._answers[key] = answer, name
         for kept in (self.plans, self._answers):
             while len(kept) > self.MOST:
@@ -125,6 +131,6 @@ class Kept:
 
 
 def key_of(command: str, arguments: Mapping[str, object]) -> str:
-    """The same for the same question, whatever parts of the answer are asked for."""
+    """The same for the same words, whatever parts of the answer are asked for."""
     stated = {name: value for name, value in arguments.items() if name != "parts"}
     return json.dumps([command, stated], sort_keys=True)

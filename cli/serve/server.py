@@ -80,7 +80,7 @@ class Planner:
         _require_small(arguments, self._limits.input_bytes)
         request = _validated(tool.request, arguments)
         key = key_of(tool.command, arguments)
-        known = self._kept.find(key)
+        known = await self._kept.find(key)
         if known is None:
             limit_s = self._limit_of(request)
             call = self._requested(tool, request, limit_s)

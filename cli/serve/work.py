@@ -15,7 +15,7 @@ import click
 from rich.console import RenderableType
 
 from trainplan.cli.blocks import page_text
-from trainplan.cli.files import READABLE
+from trainplan.cli.files import Looks
 from trainplan.cli.processes import follow_search, tried
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request
@@ -64,6 +64,8 @@ class Answer:
     lines: str = ""
     remarks: tuple[str, ...] = ()
     error: str = ""
+    looks: Looks = field(default_factory=Looks)
+    """At files outside the folder of the call."""
 
 
 @dataclass(slots=True)
@@ -98,15 +100,16 @@ def work(call: Call, line: Connection) -> None:
 
 def answer(call: Call, line: Connection) -> Answer:
     """Run the command of a call; nothing it prints gets anywhere, and it reads no other file."""
-    heard, remarks = _Heard(line), StringIO()
-    READABLE.set((call.folder, *call.readable))
+    heard, remarks, looks = _Heard(line), StringIO(), Looks((call.folder, *call.readable))
+    looks.begin()
     LISTENER.set(heard)
     with redirect_stdout(StringIO()), redirect_stderr(remarks):
         error = _run(call)
     plain = partial(_without, call.folder)
     stated = tuple(map(plain, remarks.getvalue().splitlines()))
     if heard.document:
-        return Answer(plain(heard.document), plain(heard.lines), stated)
+        shown = plain(heard.document), plain(heard.lines)
+        return Answer(*shown, stated, looks=looks.outside(call.folder))
     return Answer(error=plain(error) or "; ".join(stated) or "there is no answer")
 
 

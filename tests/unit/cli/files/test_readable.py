@@ -6,7 +6,8 @@ import pytest
 
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.files.inputs import load_cluster, read_model
-from trainplan.cli.files.readable import READABLE, is_folder, is_there
+from trainplan.cli.files.looks import LOOKS, Looks
+from trainplan.cli.files.readable import is_folder, is_there
 from trainplan.cli.values.stated import parse_options
 from trainplan.costmodel.base.errors import PlanError
 
@@ -18,9 +19,9 @@ def outside(tmp_path):
     (tmp_path / "outside" / "folder").mkdir(parents=True)
     (tmp_path / "outside" / "config.json").write_text("{}")
     (tmp_path / "outside" / "rank0.jsonl").write_text("")
-    token = READABLE.set(((tmp_path / "inside").resolve(),))
+    token = LOOKS.set(Looks(((tmp_path / "inside").resolve(),)))
     yield tmp_path / "outside"
-    READABLE.reset(token)
+    LOOKS.reset(token)
 
 
 def written(call, text):
