@@ -1,11 +1,9 @@
 """Calls: a process for each, its progress, its limits and its end."""
 
 import json
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import anyio
 from anyio import to_thread
@@ -15,6 +13,7 @@ from trainplan.cli.processes import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Call, Progress, work
 from trainplan.cli.terminal import bug_line
 from trainplan.planner.documents import PlanDocument
+from trainplan.profiler.watch import run_folder
 
 HEARD_EVERY_S = 0.05
 """Seconds after which it is noticed that a process has said something."""
@@ -58,11 +57,8 @@ class Calls:
         if self._turns.statistics().tasks_waiting >= MOST_WAITING:
             return Answer(error=TOO_MANY)
         async with self._turns:
-            with (
-                tempfile.TemporaryDirectory(prefix="plan-serve-") as name,
-                anyio.move_on_after(limit_s + grace_s),
-            ):
-                there = replace(call, folder=Path(name).resolve())
+            with run_folder() as folder, anyio.move_on_after(limit_s + grace_s):
+                there = replace(call, folder=folder.resolve())
                 return await self._followed(there, given)
         return Answer(error=OVERRUN.format(limit=limit_s))
 

@@ -23,7 +23,7 @@ from trainplan.profiler.host import usable_cores
 from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile, TaskName
 from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
-from trainplan.profiler.launch.paths import START_SECONDS, Files, Launch, run_folder
+from trainplan.profiler.launch.paths import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch import (
     KEPT,
@@ -40,6 +40,7 @@ from trainplan.profiler.watch import (
     main_thread,
     only_run,
     read_beats,
+    run_folder,
     signal_name,
 )
 

@@ -14,6 +14,7 @@ main_thread: null where the process is gone or the system does not tell.
 only_run: hold the lock file while the body runs.
 Progress: how far a run is.
 read_beats: beats of the ranks of this host, by rank.
+run_folder: the temporary folder of a run, gone at its end, however that comes.
 signal_name: `SIGKILL` of 9.
 StopSignals: notes Ctrl-C, SIGTERM and SIGHUP while others work, in place of ending us in the
     middle.
@@ -21,6 +22,7 @@ Watch: looks at the ranks of this host again and again.
 """
 
 from trainplan.profiler.watch.awake import Awake
+from trainplan.profiler.watch.folder import run_folder
 from trainplan.profiler.watch.heartbeat import Heartbeat, read_beats
 from trainplan.profiler.watch.lock import only_run
 from trainplan.profiler.watch.processes import die_with_parent, end, kill, main_thread, signal_name

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from functools import partial
 from multiprocessing import active_children
 
@@ -269,6 +272,36 @@ def test_a_cancelled_search_ends_its_process():
         assert not hosts.is_error
 
     anyio.run(cancelled)
+
+
+def test_what_a_killed_server_leaves_goes_with_the_next_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    parameters = StdioServerParameters(
+        command="sh",
+        args=["-c", 'echo $$ > "$TMPDIR/pid"; exec "$@"', "-", *PLAN, "serve", "--stdio"],
+        env=environment,
+    )
+
+    async def killed():
+        begun = anyio.Event()
+
+        async def hear(*_):
+            begun.set()
+
+        async with Client(parameters) as client, anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(client.call_tool, "search", LONG, progress_callback=hear))
+            await begun.wait()
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(killed)
+    (left,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    deadline = time.monotonic() + 30
+    while left.exists():  # its process ends as soon as it notices, and holds the folder until then
+        assert time.monotonic() < deadline
+        ask("catalog", {"kind": "hosts"})
+    assert [path.name for path in tmp_path.iterdir()] == ["pid"]
 
 
 def wanted(tmp_path):

@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 
-from trainplan.profiler.launch.paths import PREFIX, run_folder
+from trainplan.profiler.watch.folder import PREFIX, run_folder
 
 
 @pytest.fixture
