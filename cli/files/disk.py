@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from trainplan.costmodel.base import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
 """No configuration comes near it: a larger file is a slip."""
+LARGEST_LAUNCH_BYTES = 1000 * 1000
+"""Of a script, or a configuration of a runtime."""
 LARGEST_LOG_BYTES = 500 * 1000 * 1000
 GZIP = b"\x1f\x8b"
 """First bytes of a compressed file."""
@@ -41,8 +44,10 @@ class NewFile:
     executable: bool = False
 
 
-def read_text(path: Path, *, expected: str = "JSON or YAML") -> str:
+def read_text(path: Path, *, expected: str = "JSON or YAML", is_launch: bool = False) -> str:
     """Content of a text file; `expected` says of what kind.
+
+    `is_launch`: it is a script, or a configuration of a runtime.
 
     Raises:
         FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
@@ -51,7 +56,11 @@ def read_text(path: Path, *, expected: str = "JSON or YAML") -> str:
         f"{path}: larger than {LARGEST_FILE_BYTES // 10**6} MB, so it is no configuration; "
         "give the config.json, not the weights"
     )
-    content = _content(path, LARGEST_FILE_BYTES, too_large)
+    most = LARGEST_FILE_BYTES
+    if is_launch:
+        most = LARGEST_LAUNCH_BYTES
+        too_large = FileError(f"{path}: larger than {most // 10**6} MB, so it is no launch")
+    content = _content(path, most, too_large)
     return _decoded(path, content, expected)
 
 
@@ -85,8 +94,6 @@ def _refuse_elsewhere(path: Path) -> None:
             f"{path}: files are not read for who asks through a server: give a name or the "
             "document itself, or start it with --allow-files FOLDER"
         )
-    if LOOKS.get() is not None and not path.is_file() and not path.is_dir() and path.exists():
-        raise FileError(f"{path}: is no regular file, and is not read for who asks here")
 
 
 def _content(path: Path, limit: int, too_large: FileError) -> bytes:
@@ -114,10 +121,14 @@ KINDS[_digest_of.__name__] = _digest_of
 def _bytes_of(path: Path, limit: int, too_large: FileError) -> bytes:
     try:
         _refuse_elsewhere(path)
-        if path.stat().st_size > limit:
-            raise too_large
-        with path.open("rb") as file:  # a pipe has no size: never read more than the limit
-            content = file.read(limit + 1)
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise FileError(f"{path}: is no regular file: write its content to one")
+            if status.st_size > limit:
+                raise too_large
+            content = file.read(limit + 1)  # it may have grown
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file") from error
     except IsADirectoryError as error:

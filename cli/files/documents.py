@@ -2,16 +2,17 @@
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeGuard, TypeVar
+from typing import TypeVar
 
 import yaml
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_text
 from trainplan.cli.files.readable import is_folder
+from trainplan.costmodel.base import read_json as json_of
 from trainplan.costmodel.spec import MISSING, UNKNOWN, Spec, complaints
 
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
@@ -21,8 +22,11 @@ OTHERS = {MISSING: "is missing", UNKNOWN: "is unknown"}
 LISTED = 4
 """So many of them."""
 MOST_NESTED = 64
-"""Lists and mappings within each other; no document of ours has ten."""
+"""Lists and mappings of YAML within each other, as in JSON."""
 NESTED_TOO_DEEPLY = f"nested too deeply: {MOST_NESTED} lists and mappings within each other at most"
+LARGEST_YAML_BYTES, MOST_YAML_NODES = 1_000_000, 50_000
+"""PyYAML reads 40,000 keys or values in a second; JSON is read a hundred times as fast."""
+TOO_MANY_NODES = f"more than {MOST_YAML_NODES:,} keys and values: write it as JSON"
 SpecT = TypeVar("SpecT", bound=Spec)
 
 
@@ -73,11 +77,10 @@ class Document:
         return found
 
 
-def read_document(path: Path, *, entries: str = "", endless: bool = False) -> Document:
+def read_document(path: Path, *, entries: str = "", endless: Collection[str] = ()) -> Document:
     """Read a JSON or YAML file that holds a mapping, or a list to be filed under `entries`.
 
-    `endless`: numbers may be `Infinity` or `NaN`, as Python writes them into JSON; who reads the
-    fields refuses them where they matter.
+    `endless` names keys of JSON of which a value may be `Infinity`.
 
     Raises:
         FileError: It cannot be read or parsed, or holds something else.
@@ -101,43 +104,20 @@ def read_json(path: Path, inside: str = "") -> tuple[str, Document]:
     return text, Document(path, _json(path, text))
 
 
-def _json(path: Path, text: str, entries: str = "", *, endless: bool = False) -> dict[str, object]:
-    constant: Callable[[str], float] = float if endless else _no_constant
+def _json(
+    path: Path, text: str, entries: str = "", *, endless: Collection[str] = ()
+) -> dict[str, object]:
     try:
-        values: object = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=constant, parse_float=_finite
-        )
+        values = json_of(text, endless=endless)
     except json.JSONDecodeError as error:
         raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
     except ValueError as error:
         raise FileError(f"{path}: {error}") from error
-    except RecursionError as error:
-        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
     return _mapping(path, _filed(values, entries))
 
 
 def _filed(values: object, entries: str) -> object:
     return {entries: values} if entries and isinstance(values, list) else values
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} appears twice: remove one")
-    return values
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number JSON allows: write a finite one")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is too large: write a finite number")
-    return value
 
 
 def _large(value: object, place: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
@@ -174,8 +154,19 @@ def _switch(
 class _Loader(yaml.SafeLoader):
     """Safe YAML without aliases (they can grow without bound), tags and duplicate keys."""
 
+    def __init__(self, text: str) -> None:
+        """Nothing is read yet."""
+        super().__init__(text)
+        self.nodes = self.depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases and tags where they stand."""
+        """Refuse aliases, tags and what is too much where they stand."""
+        self.nodes += 1
+        if self.nodes > MOST_YAML_NODES or self.depth > MOST_NESTED:
+            raise yaml.MarkedYAMLError(
+                problem=NESTED_TOO_DEEPLY if self.depth > MOST_NESTED else TOO_MANY_NODES,
+                problem_mark=self.get_mark(),
+            )
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
                 problem="aliases are refused: write the value out", problem_mark=self.get_mark()
@@ -186,7 +177,10 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem=f"tags are refused: remove {tag[:40]!r}", problem_mark=event.start_mark
             )
-        return super().compose_node(parent, index)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(
         self,
@@ -210,6 +204,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _yaml(path: Path, text: str, entries: str = "") -> Document:
+    if len(text) > LARGEST_YAML_BYTES:
+        raise FileError(f"{path}: more than {LARGEST_YAML_BYTES // 10**6} MB of YAML: write JSON")
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -221,33 +217,16 @@ def _yaml(path: Path, text: str, entries: str = "") -> Document:
         raise FileError(f"{where}: not YAML we read: {error.problem}") from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise FileError(f"{path}: not YAML: {error}") from error
-    except RecursionError as error:
-        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}") from error
     return Document(path, values, root)
 
 
 def _mapping(path: Path, values: object) -> dict[str, object]:
-    if nested_too_deeply(values):
-        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}")
     if not isinstance(values, dict):
         raise FileError(f"{path}: expected fields and values, got {_kind(values)}")
     wrong = next((key for key in values if not isinstance(key, str)), None)
     if wrong is not None:
         raise FileError(f"{path}: field name {wrong!r} is not a word")
     return values
-
-
-def nested_too_deeply(value: object) -> bool:
-    """Are there lists or mappings in so many others that what walks them would run out of stack?"""
-    level = [value]
-    for _ in range(MOST_NESTED + 1):
-        parts = (one.values() if isinstance(one, dict) else one for one in level if _is_nest(one))
-        level = [part for some in parts for part in some if _is_nest(part)]
-    return bool(level)
-
-
-def _is_nest(value: object) -> TypeGuard[dict[object, object] | list[object]]:
-    return isinstance(value, dict | list)
 
 
 def _kind(value: object) -> str:

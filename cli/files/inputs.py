@@ -32,6 +32,9 @@ from trainplan.costmodel.presets import (
 )
 
 CONFIG = "config.json"
+ENDLESS = ("time_step_limit",)
+"""Fields of it that published files leave without a bound: steps of state spaces, no size. Source:
+transformers `configuration_mamba2.py` and its kin."""
 INDEX = "model.safetensors.index.json"
 """Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -72,7 +75,7 @@ def read_model(text: str) -> Reading:
         if preset := preset_named(text):
             return read_config(preset_config(preset), preset)
         _unknown_model(text)
-    document = read_document(path, endless=True)
+    document = read_document(path, endless=ENDLESS)
     if path.suffix.lower() in (".yaml", ".yml"):
         model = _named(document, path).validated(ModelSpec)
         return Reading(model, document.values, {}, (), ())

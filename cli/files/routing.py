@@ -6,7 +6,6 @@ by micro batch. Source: Megatron-LM @d98e8a64 `megatron/training/activation_logg
 Plain files hold one line of counts for each layer (CSV), or lists of them (JSON).
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.readable import is_folder, names_in
+from trainplan.costmodel.base import read_json
 from trainplan.costmodel.job import RoutingSpec
 from trainplan.costmodel.spec import first_complaint
 
@@ -124,6 +124,6 @@ def _numbers(values: Iterable[object]) -> Counts:
 
 def _json(path: Path, text: str, line: int) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return read_json(text)
+    except ValueError as error:
         raise FileError(f"{path}:{line}: not JSON: {EXPECTED}") from error

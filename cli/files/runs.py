@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
-from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
 from trainplan.cli.terminal import remark
 from trainplan.cli.words import plural
+from trainplan.costmodel.base import read_json
 from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.spec import complaints
 
@@ -59,18 +59,13 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
 
 def _values(path: Path, number: int, line: str) -> object:
     try:
-        values: object = json.loads(line)
+        return read_json(line)
     except json.JSONDecodeError as error:
         raise FileError(
             f"{path}:{number}:{error.colno}: not JSON: {error.msg}; write one run a line"
         ) from error
     except ValueError as error:
-        raise FileError(f"{path}:{number}: not JSON: {error}") from error
-    except RecursionError as error:
-        raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}") from error
-    if nested_too_deeply(values):
-        raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}")
-    return values
+        raise FileError(f"{path}:{number}: {error}") from error
 
 
 def _record(path: Path, number: int, values: object) -> MeasuredRun | InvalidRun:

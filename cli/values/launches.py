@@ -23,10 +23,10 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
     if len(words) > 1:
         return (launch_of_command(words, settings),)
     if path.suffix.lower() in CONFIGURATIONS:
-        read_text(path, expected="a configuration")
+        read_text(path, expected="a configuration", is_launch=True)
         program = Word(str(path), Place(str(path), None))
         return (Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={}),)
-    text = read_text(path, expected="a launch script")
+    text = read_text(path, expected="a launch script", is_launch=True)
     return launches_of_script(text, str(path), settings)
 
 
@@ -39,7 +39,7 @@ def text_next_to(folder: Path, name: str) -> str | None:
     """Text of a file that a launch names; none where it cannot be read."""
     for path in (folder / name, Path(name)):
         try:
-            return read_text(path)
+            return read_text(path, is_launch=True)
         except PlanError:
             continue
     return None

@@ -1,6 +1,5 @@
 """What `--lengths` names: a histogram of sequence lengths in a file, or a distribution."""
 
-import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files import read_text
-from trainplan.costmodel.base import SpecError, read_number
+from trainplan.costmodel.base import SpecError, read_json, read_number
 from trainplan.costmodel.job import LARGEST_SIZE, LengthSpec, Lognormal, Packing, TrainingSpec
 from trainplan.costmodel.spec import first_complaint, shown
 
@@ -92,8 +91,8 @@ def _number(word: str) -> object:
 
 def _of_json(path: Path, text: str) -> Iterator[Entry]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = read_json(text)
+    except ValueError as error:
         raise SpecError(f"{path}: not JSON: {error}") from None
     entries: Iterable[object]
     if isinstance(document, dict):

@@ -20,6 +20,7 @@ MICROSECOND: seconds of a microsecond.
 NumberKind: what a typed number is of: a count, a length, a duration, a size.
 PlanError: the parent of all errors for bad input.
 positive: a number above zero, times `scale`.
+read_json: what a text of a user holds, with finite numbers and no key twice.
 read_number: a number as it is typed, such as `128k`, `2w` or `30GiB`.
 SECONDS_PER_DAY: seconds of a day.
 SECONDS_PER_HOUR: seconds of an hour.
@@ -42,6 +43,7 @@ from trainplan.costmodel.base.errors import (
     unknown_name,
 )
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.base.json_text import read_json
 from trainplan.costmodel.base.quantities import NumberKind, read_number
 from trainplan.costmodel.base.units import (
     BYTES_BF16,

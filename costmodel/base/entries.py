@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.json_text import read_json
 
 SHOWN = 40
 """Characters of a wrong value that a message shows."""
@@ -126,7 +127,7 @@ def json_entry(file: str, text: str) -> Entry:
         SpecError: It is not JSON.
     """
     try:
-        return Entry(file, "", json.loads(text))
-    except (ValueError, RecursionError) as error:
+        return Entry(file, "", read_json(text))
+    except ValueError as error:
         what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise SpecError(f"{file} is not JSON ({what[:SHOWN]}): give the file itself") from None

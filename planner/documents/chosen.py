@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from typing import cast
 
 from pydantic import ValidationError
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, read_json
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
@@ -75,8 +76,8 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
 
 def _document(text: str) -> dict[str, dict[str, Json]]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = read_json(text)
+    except ValueError as error:
         raise SpecError(f"not JSON: {error}") from error
     if not isinstance(document, dict) or "schema" not in document:
         raise SpecError("no plan: the key 'schema' is missing; `plan search --output` writes plans")
@@ -85,7 +86,7 @@ def _document(text: str) -> dict[str, dict[str, Json]]:
             f"schema {document['schema']!r} is not {SCHEMA!r}: "
             "make the plan again with this version"
         )
-    return document
+    return cast("dict[str, dict[str, Json]]", document)
 
 
 def _require_equal(written: object, intended: object, where: str) -> None:

@@ -206,9 +206,15 @@ def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, 
             yield f"{before}{name}", text.lower() if isinstance(value, bool) else text
 
 
+LARGEST_YAML = 200_000
+"""Characters; PyYAML reads so many in three seconds, and no published configuration has a tenth."""
+
+
 def yaml_mapping(notes: Notes, text: str, file: str, instead: str) -> dict[str, object] | None:
     """Keys of a YAML; null, with a problem that ends with what to do: it is none."""
     try:
+        if len(text) > LARGEST_YAML:
+            raise ValueError(f"more than {LARGEST_YAML // 1000} kB")
         config = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         says = f"{file} is no YAML: {' '.join(str(error).split())[:200]}: correct it"

@@ -1,6 +1,8 @@
 """Every kind of bad input: one line that says what to do, exit code 2, nothing written."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -154,10 +156,11 @@ def test_more_experts_per_token_than_experts_is_refused(tmp_path: Path):
         (b"[1, 2]", ["a list"]),
         (
             b'{"model_type": "llama", "num_attention_heads": NaN}',
-            ["_heads'", "got nan"],
+            ["_heads'", "NaN is not a number"],
         ),
-        (b'{"model_type": "llama", "num_attention_heads": -Infinity}', ["_heads'", "got -inf"]),
-        (b'{"model_type": "rwkv", "rescale": Infinity}', ["recurrent"]),
+        (b'{"model_type": "llama", "num_attention_heads": -Infinity}', ["_heads'", "-Infinity is"]),
+        (b'{"model_type": "rwkv", "rescale": [[2, Infinity]]}', ["'rescale'", "Infinity is"]),
+        (b"NaN", ["NaN is not a number"]),
         (b'{"hidden_size": 1e999}', ["1e999"]),
         (b'{"hidden_size": 1, "hidden_size": 2}', ["hidden_size", "twice"]),
         (b'{"hidden_size": ' + b"9" * 5000 + b"}", [""]),
@@ -180,8 +183,41 @@ def test_a_file_of_a_gigabyte_is_refused_without_reading_it(tmp_path: Path):
     refused(searched("--model", str(path)), f"larger than {LARGEST_FILE_BYTES // 10**6} MB")
 
 
-def test_an_endless_file_is_refused():
-    refused(searched("--model", "/dev/zero"), "larger than")
+@pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "pipe.yaml", "pipe.sh"])
+@pytest.mark.parametrize("command", ["--model", "--cluster", "check", "report", "validate"])
+def test_what_is_no_regular_file_is_refused_without_waiting(
+    tmp_path: Path, command: str, name: str
+):
+    path = tmp_path / name
+    if not path.exists():
+        os.mkfifo(path)
+    words = {"report": ("report", "--output", str(tmp_path / "page.html"))}
+    is_option = command.startswith("--")
+    refused(
+        searched(command, str(path))
+        if is_option
+        else plan(*words.get(command, (command,)), str(path)),
+        "is no regular file",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("".join(f"k{i}: {i}\n" for i in range(150_000)), ["more than 1 MB", "JSON"]),
+        ("".join(f"{i:x}:\n" for i in range(100_000)), ["50,000 keys and values", "JSON"]),
+        ("m: [" + "1," * 100_000 + "]", ["50,000 keys and values", "JSON"]),
+    ],
+)
+@pytest.mark.parametrize("option", ["--model", "--cluster"])
+def test_much_yaml_is_refused_before_it_is_read(
+    tmp_path: Path, option: str, text: str, words: list[str]
+):
+    path = tmp_path / "much.yaml"
+    path.write_text(text)
+    before = time.process_time()
+    refused(searched(option, str(path)), *words)
+    assert time.process_time() - before < 5
 
 
 def test_a_folder_without_config_is_refused(tmp_path: Path):
