@@ -65,6 +65,18 @@ GPT_LIKE = {
     "position_embedding": "learned",
     "tie_word_embeddings": True,
 }
+UNEQUAL = ModelSpec(
+    name="unequal",
+    num_hidden_layers=5,
+    hidden_size=352,
+    intermediate_size=1160,
+    num_attention_heads=15,
+    num_key_value_heads=3,
+    head_dim=40,
+    vocab_size=1152,
+    max_position_embeddings=4096,
+)
+"""No two sizes are equal, and none is the product of others: a swap of two shows."""
 FEW_WORDS = {"vocab_size": 256}
 """So few that the fullest moment is in a layer, not in the loss."""
 
@@ -79,6 +91,7 @@ DENSE = {
     "small, squared ReLU": Case(
         changed(SMALL, gated_mlp=False, activation="relu2", **FEW_WORDS), 2, 512
     ),
+    "unequal": Case(UNEQUAL, 7, 416),
     # held out
     "llama2-7b": Case(layers("llama2-7b", 2), 2, 2048),
     "llama3-70b": Case(layers("llama3-70b", 2), 1, 8192),
@@ -103,6 +116,7 @@ MOE = {
     "small": Case(changed(SMALL, moe=experts(16, 4, 256)), 2, 512),
     "small, shared expert": Case(changed(SMALL, moe=experts(16, 4, 256, 512), **FEW_WORDS), 2, 512),
     "small, many experts": Case(changed(SMALL, moe=experts(64, 8, 256), **FEW_WORDS), 4, 512),
+    "unequal": Case(changed(UNEQUAL, moe=experts(13, 3, 168, 248)), 7, 416),
     # held out
     "mixtral-8x7b": Case(layers("mixtral-8x7b", 2), 1, 4096),
     "mixtral-8x7b, few words": Case(layers("mixtral-8x7b", 3, vocab_size=1024), 2, 8192),

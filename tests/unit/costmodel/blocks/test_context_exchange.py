@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from tests.launches import launch_of
+from trainplan.costmodel.blocks.attention.context import context_exchange
+from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.comm import collective_seconds, group, link_speed
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.kernels import ForwardBackward
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -232,3 +235,25 @@ def test_one_way_of_exchange_costs_the_same_beside_two():
         price(context.with_table(LayoutTable.of(some))) for some in ([one], [one, two])
     )
     assert alone.step_seconds[0] == alongside.step_seconds[0] != alongside.step_seconds[1]
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_gradients_of_gathered_keys_make_as_many_rounds_as_there_are_ranks(cp):
+    """Beside nothing: cp messages, one of them behind the last round; beside enough, that one."""
+    job = job_of(runtime="torchtitan")
+    of = shapes(context_of(job, MACHINE).with_table(LayoutTable.of([Layout(cp=cp, dp=32 // cp)])))
+    ring = group(MACHINE, np.array([cp]), np.array([1]))
+    tokens, columns = SEQ_LENGTH / cp, 2 * 32 * 128
+    step = MACHINE.constants.p2p_alpha + 4 * columns * tokens / link_speed(MACHINE, ring.stride)[0]
+    tensor = np.array([2.0 * columns * SEQ_LENGTH])
+    gather = collective_seconds(MACHINE, "all_gather", tensor, ring)[0]
+
+    def exposed(core):
+        column = np.array([core])
+        return context_exchange(of, ForwardBackward(column, column, 0 * column))
+
+    alone, hidden = exposed(0.0), exposed(cp * (step + gather))
+    assert alone.forward[0] == pytest.approx(gather)
+    assert alone.backward[0] == pytest.approx(gather + cp * step)
+    assert hidden.forward[0] == 0.0
+    assert hidden.backward[0] == pytest.approx(step)

@@ -14,7 +14,11 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
+from trainplan.costmodel.runtimes.executes import (
+    executes_layers,
+    model_modules,
+    recomputes_layers,
+)
 from trainplan.costmodel.runtimes.megatron.options import hybrids_exchange_alone
 from trainplan.costmodel.runtimes.megatron.settings import OVERLAPPED_WITH_COMPUTE
 from trainplan.costmodel.runtimes.megatron.state_rules import (
@@ -146,3 +150,23 @@ def test_hybrid_models_exchange_tokens_of_experts_alone():
         assert hybrids_exchange_alone.broken(with_option, table) == hybrid
         assert not hybrids_exchange_alone.broken(one, table)
         assert bool(OVERLAPPED_WITH_COMPUTE.lacks(one)) == hybrid
+
+
+@pytest.mark.parametrize(
+    ("pp", "vpp", "every", "broken"),
+    [(2, 2, 3, False), (2, 2, 4, True), (2, 1, 4, False), (1, 1, 8, False), (2, 2, 2, False)],
+)
+def test_every_kth_layer_is_recomputed_alike_on_all_virtual_stages(pp, vpp, every, broken):
+    """24 layers: 6 of each of 4 stages, where every fourth is in some of them twice."""
+    rule = recomputes_layers(RUNTIMES["torchtitan"])[0]
+    layout = Layout(
+        pp=pp,
+        vpp=vpp,
+        dp=64 // pp,
+        schedule="interleaved" if vpp > 1 else "1f1b",
+        recompute="full",
+        recompute_method="block",
+        recompute_num_layers=every,
+    )
+    found = rule.broken(job("torchtitan", num_hidden_layers=24), LayoutTable.of([layout]))
+    assert found.tolist() == [broken]
