@@ -9,6 +9,7 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = {
+    "arctic-training": {"dp": 8, "zero_stage": 1},
     "accelerate": {"dp": 8, "zero_stage": 3},
     "deepspeed": {"dp": 8, "zero_stage": 1},
     "fsdp2": {"dp": 8, "zero_stage": 3},

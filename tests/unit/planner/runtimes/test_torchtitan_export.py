@@ -199,7 +199,7 @@ def test_the_recipe_of_fp8_is_named_where_the_job_states_it():
     ("changes", "says"),
     [
         ({"dp": 8, "zero_stage": 1}, "zero_stage 2 or 3 with pp = 1"),
-        ({"pp": 2, "dp": 4, "zero_stage": 3}, "which is zero_stage 1, not 3"),
+        ({"pp": 2, "dp": 4, "zero_stage": 3}, "which is zero_stage 1: set it"),
         ({"cp": 2, "dp": 4, "zero_stage": 0}, "context ranks always share"),
         ({"tp": 16, "zero_stage": 3, "cluster": "2x8:h100-sxm"}, "multiple of tp"),
         ({"pp": 8, "zero_stage": 1, "micro_batch_size": 16}, "as many micro batches as stages"),
