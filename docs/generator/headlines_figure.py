@@ -20,8 +20,8 @@ from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
 
-Test = Literal["near", "sign", "at most", "at least"]
-Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "points", "times", "place"]
+Test = Literal["near", "sign", "at most", "at least", "range"]
+Unit = Literal["s", "ms", "TFLOP/s", "%", "GiB", "tokens/s", "tokens", "points", "times", "place"]
 
 DIGITS: Mapping[Unit, int] = {
     "s": 2,
@@ -30,12 +30,15 @@ DIGITS: Mapping[Unit, int] = {
     "%": 1,
     "GiB": 1,
     "tokens/s": 0,
+    "tokens": 0,
     "points": 1,
     "times": 2,
     "place": 0,
 }
 MARGIN = 0.05
 """Share of memory kept free: the default of `plan search`."""
+DRIFT = 0.03
+"""Largest move of the error of a missed figure, of what was published: beyond it a test fails."""
 PLACES = 10
 """Alternatives `plan search` lists."""
 
@@ -51,9 +54,14 @@ class Figure:
     """Largest error, a fraction; only of `near`."""
     unit: Unit = "s"
     test: Test = "near"
-    """`near`: within the tolerance; `sign`: both gains or both losses; else a limit."""
+    """`near`: within the tolerance; `sign`: both gains or both losses; `range`: between the
+    predictions for choices that the publication leaves open; else a limit."""
     why: str = ""
     """Why the model does not reach it; empty: it must."""
+    highest: float | None = None
+    """Of `range`: the other end; `predicted` is the lowest."""
+    held_error: float | None = None
+    """Of a figure that is missed: its error as it is on file, a fraction."""
 
     @property
     def error_fraction(self) -> float:
@@ -65,20 +73,39 @@ class Figure:
         """Does the model say what was published?"""
         if self.test == "sign":
             return self.predicted * self.published > 0
+        if self.test == "range":
+            assert self.highest is not None
+            return self.predicted <= self.published <= self.highest
         if self.test == "near":
             return abs(self.error_fraction) <= self.tolerance
         within = self.predicted <= self.published
         return within if self.test == "at most" else self.predicted >= self.published
 
+    def complaint(self) -> str | None:
+        """What is wrong with it: missed without a reason, or no longer by the error on file."""
+        if self.reached:
+            return None if self.held_error is None else "is reached: take its error off the file"
+        if not self.why:
+            return "is missed, and nothing says why"
+        if self.held_error is None:
+            return f"is missed: write its error, {self.error_fraction:.3f}, into the file"
+        drift = DRIFT * max(1.0, abs(1 + self.error_fraction))
+        if math.isclose(self.error_fraction, self.held_error, rel_tol=0, abs_tol=drift):
+            return None
+        return f"is off by {self.error_fraction:+.3f}, on file is {self.held_error:+.3f}"
+
     def cells(self) -> tuple[str, ...]:
         """As a row: what, published, predicted, error, tolerance, reached."""
         near, sign = self.test == "near", "+" if self.test == "sign" else ""
         mark = {"at most": "\u2264 ", "at least": "\u2265 "}.get(self.test, "")
-        error = f"{self.error_fraction * 100:+.1f} %" if near else ""
+        error = f"{self.error_fraction * 100:+.1f} %" if near or not self.reached else ""
         tolerance = f"{self.tolerance * 100:g} %" if near else "sign" if sign else ""
+        predicted = self._text(self.predicted, sign)
+        if self.highest is not None:
+            tolerance, predicted = "range", f"{predicted} to {self._text(self.highest, sign)}"
         published = mark + self._text(self.published, sign)
         reached = "yes" if self.reached else "**no**"
-        return self.what, published, self._text(self.predicted, sign), error, tolerance, reached
+        return self.what, published, predicted, error, tolerance, reached
 
     def _text(self, value: float, sign: str) -> str:
         unit = "" if self.unit in ("place", "times") else f" {self.unit}"

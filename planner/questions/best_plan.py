@@ -38,7 +38,6 @@ from trainplan.planner.plan import (
     Plan,
     SearchOptions,
     Source,
-    Spent,
 )
 from trainplan.planner.questions.assumed_settings import assumed
 from trainplan.planner.questions.batch_notes import batch_notes
@@ -153,11 +152,6 @@ def search(
     if apart:
         texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
     return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
-
-
-def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Spent:
-    """What a step of a priced layout takes, and the run: energy, carbon dioxide, money."""
-    return spent_on(context_for(job, measured), layout, priced.step_time_s)
 
 
 def _priced(context: SearchContext, plan: Plan) -> Certificate:

@@ -1,7 +1,5 @@
 """The figure of unlike node groups: two fabrics joined by Ethernet."""
 
-import pytest
-
 from trainplan.costmodel.hardware.cluster import BetweenGroups, ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
@@ -33,7 +31,7 @@ def test_only_the_pipeline_crosses_25_gbe_and_keeps_nine_tenths_of_the_throughpu
     assert layout.tp * layout.cp * layout.dp <= 32
     assert groups.tolist() == sorted(groups.tolist()) or groups.tolist() == sorted(groups)[::-1]
     ratio = alike.best.estimate.step_time_s / mixed.best.estimate.step_time_s
-    assert ratio == pytest.approx(0.977, abs=0.01)
+    assert 0.9 < ratio < 1
     assert mixed.certificate.lower_bound_s <= mixed.best.estimate.step_time_s
     again = estimate(mixed.job, layout, memory_margin=mixed.memory_margin)
     assert again.step_time_s == mixed.best.estimate.step_time_s
