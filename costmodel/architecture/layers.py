@@ -10,6 +10,8 @@ from trainplan.costmodel.spec import Spec
 Size = Annotated[PositiveInt, Field(le=10**9)]
 """A dimension of a tensor."""
 Count = Annotated[NonNegativeInt, Field(le=10**9)]
+MOST_LAYERS = 1_024
+"""No published model has a quarter."""
 Mixer = Literal[
     "full_attention",
     "sliding_attention",

@@ -7,11 +7,12 @@ one is used and the adapter in `costmodel.families` translates.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.architecture.layers import (
+    MOST_LAYERS,
     SIZES,
     ConvolutionSpec,
     Count,
@@ -72,7 +73,8 @@ class ModelSpec(Spec):
     read_by_fields: bool = False
     """No file of its own says how the `model_type` is built: it was read as a Llama is."""
 
-    num_hidden_layers: PositiveInt = Field(le=1_024)
+    MOST_LAYERS: ClassVar[int] = MOST_LAYERS
+    num_hidden_layers: PositiveInt = Field(le=MOST_LAYERS)
     """Decoder layers."""
     hidden_size: PositiveInt = Field(le=10_000_000)
     """Width of the residual stream."""

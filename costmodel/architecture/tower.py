@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from trainplan.costmodel.architecture.layers import Count, Size
+from trainplan.costmodel.architecture.layers import MOST_LAYERS, Count, Size
 from trainplan.costmodel.spec import Spec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
@@ -64,7 +64,7 @@ class TowerSpec(Spec):
 
     modality: Literal["vision", "audio"] = "vision"
     """What it sees or hears."""
-    num_hidden_layers: PositiveInt = Field(le=1_024)
+    num_hidden_layers: PositiveInt = Field(le=MOST_LAYERS)
     """Layers of the encoder."""
     hidden_size: Size
     """Width of the encoder."""

@@ -64,7 +64,9 @@ def read(config: HfConfig, family: Family) -> ModelSpec:
         SpecError: A field it needs is missing, of the wrong type or contradicts another.
         UnsupportedError: A switch, an activation or a kind of layer is not modelled.
     """
-    config = _of_all(config.with_defaults({**DEFAULTS, **ABSENT}), family)
+    config = config.with_defaults({**DEFAULTS, **ABSENT})
+    _require_few_layers(config, family)
+    config = _of_all(config, family)
     moe = _experts(config, family)
     fixed = {**family.model, **(family.more(config) if family.more else {})}
     fixed |= {} if "mla" in fixed else _latent(config)
@@ -84,6 +86,15 @@ def read(config: HfConfig, family: Family) -> ModelSpec:
     if family.full_unrotated and model.num_sliding_window_layers:
         return model.model_copy(update={"unrotated_layers": model.mixers.count(FULL)})
     return model
+
+
+def _require_few_layers(config: HfConfig, family: Family) -> None:
+    """Before any list has an entry for each of them."""
+    name = _alias(config, family, "num_hidden_layers")
+    checked = replace(config, seen={}, assumed={})
+    if checked.has(name) and checked.integer(name) > ModelSpec.MOST_LAYERS:
+        value = checked.values[name]
+        raise checked.wrong(name, value, f"positive integer of at most {ModelSpec.MOST_LAYERS:,}")
 
 
 def _of_all(config: HfConfig, family: Family) -> HfConfig:

@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Final, cast
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.families.aliases import alias_of, usual_name
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.families.aliases import ALIASES, alias_of, usual_name
 from trainplan.costmodel.families.family import Family
 from trainplan.costmodel.families.generic_config import COUNTS, OPTIONAL, by_fields, read
 from trainplan.costmodel.families.reader import HfConfig
@@ -62,6 +62,20 @@ tests/oracles/test_decoder_counts.py, written by tests/oracles/record_class_defa
 """
 
 
+NOT_NULL: Final = "tables/not_null.json"
+"""Fields that each configuration class refuses to be null. Source: as of `DEFAULTS`."""
+EXPERTS: Final = frozenset(("num_experts", *ALIASES["num_experts"]))
+
+
+@cache
+def not_null(model_type: str) -> frozenset[str]:
+    """Fields of a file that may not be null; by any name, where that is so of experts by one."""
+    text = files("trainplan.costmodel.families").joinpath(NOT_NULL).read_text("utf-8")
+    known = cast("dict[str, list[str]]", json.loads(text))
+    names = frozenset(known.get(model_type, ("intermediate_size", *EXPERTS)))
+    return names | EXPERTS if names & EXPERTS else names
+
+
 @cache
 def class_defaults() -> Mapping[str, Mapping[str, object]]:
     """Defaults of the configuration class of every `model_type` that has a row."""
@@ -88,6 +102,9 @@ def decoder(config: HfConfig) -> ModelSpec:
         alias = alias_of(file, usual_name(field), family.names.get(field))
         if alias not in file.values and alias not in file.defaults:
             raise file.lacks(field)
+    for field in not_null(name):
+        if field in file.values and file.values[field] is None:
+            raise SpecError(f"{file.where}: '{file.path}{field}' is null: give its value")
     row = class_defaults().get(name)
     defaults = {**(OPTIONAL if row is None else {**COUNTS, **row}), **family.defaults}
     model = read(file.with_defaults(defaults), family)

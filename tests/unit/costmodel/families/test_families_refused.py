@@ -123,8 +123,8 @@ def test_key_value_heads_that_do_not_divide_heads_are_refused() -> None:
 
 
 def test_a_limit_of_the_spec_names_field_and_reason() -> None:
-    with pytest.raises(SpecError, match=r"'llama': num_hidden_layers: must be at most"):
-        llama(num_hidden_layers=200_000)
+    with pytest.raises(SpecError, match=r"'llama': hidden_size: must be at most"):
+        llama(hidden_size=20_000_000)
 
 
 def test_more_experts_per_token_than_experts_are_refused() -> None:
