@@ -40,8 +40,8 @@ def command(
         Case(other.job, other.options, measured),
         other.layout,
     )
-    remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
-    remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
+    remark_change(first, one, measured)
+    remark_change(second, other, measured)
     document = CompareDocument.of(found).json()
     answer(document, screen(found), as_json=as_json)
     report.write(document)

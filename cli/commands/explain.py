@@ -37,6 +37,6 @@ def command(
     with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
         explanation = explain(case, found.layout, found.candidates, clock, processes)
     remark_objective(plan, found)
-    remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
+    remark_change(plan, found, measured)
     document = ExplainDocument.of(explanation).json()
     answer(document, screen(explanation), as_json=as_json)

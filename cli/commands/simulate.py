@@ -12,7 +12,7 @@ with imported_on_answer():
     from trainplan.cli.pages import screen, step_end
     from trainplan.cli.terminal import page_width, show_json
     from trainplan.cli.values import Outputs, remark_change
-    from trainplan.planner.documents import chosen_from_json, with_candidate, written_step_time
+    from trainplan.planner.documents import with_candidate, written
     from trainplan.planner.questions import simulate
 
 
@@ -35,8 +35,9 @@ def command(
     with errors_of(plan):
         if candidate is not None:
             text = with_candidate(text, candidate)
-        simulation = simulate(*chosen_from_json(text), measured)
-    remark_change("the plan", written_step_time(text), simulation.step_time_s)
+        found = written(text)
+        simulation = simulate(found.job, found.layout, measured)
+    remark_change(plan, found, measured)
     outputs.write(simulation.scored.timeline, step_end(simulation))
     if outputs.as_json:
         show_json(SimulateDocument.of(simulation).json())

@@ -4,16 +4,17 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import PLAN, OneOf, page, parameters
+from trainplan.cli.options import PLAN, PROFILE, OneOf, page, parameters
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks import show
     from trainplan.cli.documents import VerifyEnded, VerifyRan, VerifyStarted, equal
+    from trainplan.cli.files import load_measured
     from trainplan.cli.pages import verify_page
     from trainplan.cli.terminal import json_line, watched, write
     from trainplan.cli.trials import trainer_of
-    from trainplan.cli.values import load_written
+    from trainplan.cli.values import load_written, remark_change
     from trainplan.planner.verification import combinations, verify
     from trainplan.profiler.train import CountedRuns, Trainers, need, refusing
 
@@ -23,6 +24,7 @@ UNEQUAL = 3
 
 @page("verify", "plan verify plan.json --nproc 4")
 @PLAN
+@PROFILE
 @click.option(
     "--nproc",
     type=OneOf("number of processes", ("2", "4", "8")),
@@ -39,23 +41,34 @@ UNEQUAL = 3
     help="Seconds after which a combination that has not ended is ended.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
-def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:
+def command(
+    plan: Path,
+    profiles: tuple[Path, ...],
+    nproc: str,
+    steps: int,
+    timeout: float,
+    *,
+    as_json: bool,
+) -> None:
     """Run a plan, shrunk to a few processes, and compare.
 
     PLAN is a file written by `plan search --output`. A tiny model of its kind is trained with
     megatron-core itself, or with torch's own FSDP2, DTensor and pipelining for plans of torchtitan,
     fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
     itself and together. Losses and gradient norms are compared with those of one process, weights,
-    bytes sent and bytes kept of every rank with what the cost model counts. Needs `pip install
-    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 3:
-    something differs.
+    bytes sent and bytes kept of every rank with what the cost model counts; numbers of the file
+    with those of this version. Needs `pip install 'trainplan[train]'`. With --json, one object a
+    line as it goes; the last has all. Exit code 3: something differs, or a rank was ended by a
+    signal twice.
     """
+    measured = load_measured(profiles)
     found = load_written(plan)
+    changed = remark_change(plan, found, measured)
     trainer = trainer_of(found.job)
     need(trainer)
     request = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
-        write(json_line(VerifyStarted.of(request, int(nproc), trainer).json()))
+        write(json_line(VerifyStarted.of(request, int(nproc), trainer, changed).json()))
     ran = []
     with Trainers(trainer) as trainers:
         others = request.others if as_json else watched(request.others, "verifying")
@@ -64,8 +77,8 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
             if as_json:
                 write(json_line(VerifyRan.of(one, event="ran").json()))
     if as_json:
-        write(json_line(VerifyEnded.of(ran, request.not_run).json()))
+        write(json_line(VerifyEnded.of(ran, request.not_run, changed).json()))
     else:
-        show(*verify_page(ran, request.not_run))
+        show(*verify_page(ran, request, changed))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)

@@ -56,7 +56,7 @@ def command(
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock:
         reasons = why_not(case, found, request, clock, fields)
-    remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
+    remark_change(plan, found, measured)
     answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)
 
 

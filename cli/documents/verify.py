@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Final, Literal, Self
 
+from trainplan.cli.words import plural
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.documents import Document, WrittenLayout, layout_json
 from trainplan.planner.verification import Combinations, Compared, Ran
 
 SCHEMA: Final = "trainplan/verify/v1"
+FEW = 3
+"""Names of what was not run that the verdict has."""
 UNKNOWN = SimpleNamespace(
     loss_difference=None, grad_norm_difference=None, tolerance=None, saved_difference=None
 )
@@ -22,7 +25,8 @@ class Combination(Document):
 
     name: str
     layout: WrittenLayout  # type: ignore[valid-type]
-    equal: bool
+    equal: bool | None
+    """Null: a signal ended a rank, twice, so that it is not known."""
     failure: str | None
     """Why it did not run; null: it ran."""
     loss_difference: float | None
@@ -51,7 +55,7 @@ class Combination(Document):
             **event,
             name=short_layout(one.combination.layout),
             layout=layout_json(one.combination.job, one.combination.layout),
-            equal=one.equal,
+            equal=None if one.ended else one.equal,
             failure=one.failure or None,
             parameters_equal=found and not found.wrong_parameters,
             sent_equal=found and not found.wrong_sent,
@@ -72,9 +76,13 @@ class VerifyStarted(Document):
     combinations: tuple[str, ...]
     not_run: tuple[str, ...]
     """What of the plan is not run, and why."""
+    simplified: tuple[str, ...]
+    """What every layout cuts alike and is run in a plainer form, and how."""
+    changed: str | None
+    """Numbers of the file that are not those of this version; null: all are."""
 
     @classmethod
-    def of(cls, request: Combinations, nproc: int, trainer: str) -> Self:
+    def of(cls, request: Combinations, nproc: int, trainer: str, changed: str) -> Self:
         """Of what will run."""
         return cls(
             event="started",
@@ -83,6 +91,8 @@ class VerifyStarted(Document):
             nproc=nproc,
             combinations=tuple(short_layout(one.layout) for one in request.others),
             not_run=request.not_run,
+            simplified=request.simplified,
+            changed=changed or None,
         )
 
 
@@ -101,29 +111,47 @@ class VerifyEnded(Document):
     schema: Literal["trainplan/verify/v1"]
     verdict: str
     equal: bool
+    """All combinations ran and are equal to one process."""
+    complete: bool
+    """All of the plan was run, and its numbers are those of this version."""
     combinations: tuple[Combination, ...]
     not_run: tuple[str, ...]
+    changed: str | None
+    """As when it started."""
 
     @classmethod
-    def of(cls, found: Sequence[Ran], not_run: Sequence[str]) -> Self:
+    def of(cls, found: Sequence[Ran], not_run: Sequence[str], changed: str) -> Self:
         """Of all that ran."""
         return cls(
             event="ended",
             schema=SCHEMA,
-            verdict=cls.sentence(found),
+            verdict=cls.sentence(found, not_run, changed),
             equal=equal(found),
+            complete=not (not_run or changed or any(one.ended for one in found)),
             combinations=tuple(map(Combination.of, found)),
             not_run=tuple(not_run),
+            changed=changed or None,
         )
 
     @staticmethod
-    def sentence(found: Sequence[Ran]) -> str:
+    def sentence(found: Sequence[Ran], not_run: Sequence[str], changed: str) -> str:
         """One line."""
+        ran = [one for one in found if not one.ended]
+        same, ended = sum(one.equal for one in ran), len(found) - len(ran)
+        word = "equal" if equal(found) else "not equal" if same < len(ran) else "not known"
+        parts = [f"{word}: {same} of {len(ran)} run"]
         if not found:
-            return "equal: the plan uses one process, so there is nothing to compare"
-        same = sum(one.equal for one in found)
-        word = "equal" if equal(found) else "not equal"
-        return f"{word}: {same} of {len(found)} combinations compute what one process does"
+            parts = ["equal: the plan uses one process, so there is nothing to compare"]
+        missing = [*dict.fromkeys(line.partition(":")[0] for line in not_run)]
+        if ended:
+            missing.insert(0, plural(ended, "combination"))
+        if missing:
+            more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
+            was = "was" if len(missing) == 1 and ended < 2 else "were"
+            parts.append(f"{', '.join(missing[:FEW])}{more} {was} not run")
+        if changed:
+            parts.append("the file has other numbers than this version")
+        return "; ".join(parts)
 
 
 VerifyEvent = VerifyStarted | VerifyRan | VerifyEnded
@@ -163,6 +191,8 @@ def _recompute(layout: Layout) -> str:
 
 def differences(one: Ran) -> Iterator[str]:
     """What is wrong with a combination, a line each."""
+    if one.ended:
+        return
     name = short_layout(one.combination.layout)
     if one.found is None:
         yield f"{name}: {one.failure}"

@@ -6,22 +6,31 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, number, section, table
 from trainplan.cli.documents import VerifyEnded, differences, equal, short_layout
-from trainplan.planner.verification import Ran
+from trainplan.planner.verification import Combinations, Ran
 
 SCHEMA = "trainplan/verify/v1"
 HEADS = ("loss", "grad norm", "parameters", "bytes sent", "bytes kept", "seconds")
 
 
-def verify_page(found: Sequence[Ran], not_run: Sequence[str]) -> Iterator[Part]:
-    """The answer, a row for each combination, what differs, what was not run."""
-    yield Text(VerifyEnded.sentence(found), style="bold green" if equal(found) else "bold red")
+def verify_page(found: Sequence[Ran], request: Combinations, changed: str) -> Iterator[Part]:
+    """The answer, a row for each combination, what differs, what was not run.
+
+    `changed` has the numbers of the file that are others.
+    """
+    verdict = VerifyEnded.sentence(found, request.not_run, changed)
+    yield Text(verdict, style="bold green" if equal(found) else "bold red")
     yield table("", ("layout", *map(number, HEADS)), map(_row, found))
     yield "\n".join(_legend(found))
     wrong = [line for one in found for line in differences(one)]
     if wrong:
         yield section("Differs", *wrong)
-    if not_run:
+    ended = [f"{short_layout(one.combination.layout)}: {one.failure}" for one in found if one.ended]
+    if not_run := [*ended, *request.not_run]:
         yield section("Not run", *not_run)
+    if request.simplified:
+        yield section("Run in a plainer form", *request.simplified)
+    if changed:
+        yield section("The file", changed)
 
 
 def _legend(found: Sequence[Ran]) -> Iterator[str]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from trainplan.cli.files import errors_of, read_json
 from trainplan.cli.terminal import remark
 from trainplan.cli.words import otherwise_text
-from trainplan.planner.documents import Written, made_otherwise, written
+from trainplan.costmodel.calibration import Measured
+from trainplan.planner.documents import Written, changed_values, written
+from trainplan.planner.questions import estimate
 
 
 def load_written(path: Path) -> Written:
@@ -20,10 +22,20 @@ def load_written(path: Path) -> Written:
     return found
 
 
-def remark_change(plan: Path | str, written_s: float, now_s: float) -> None:
-    """Say so if a plan was made with other numbers."""
-    if made_otherwise(written_s, now_s):
-        remark(otherwise_text(str(plan), written_s, now_s))
+def remark_change(path: Path, plan: Written, measured: Measured) -> str:
+    """Say so if a plan was written with other numbers; the sentence, empty if it was not.
+
+    Raises:
+        PlanError: Its layout is not legal; the message starts with its path.
+    """
+    margin = plan.options.memory_margin
+    with errors_of(path):
+        now = estimate(plan.job, plan.layout, measured, memory_margin=margin)
+    changed = changed_values(plan.estimate, now)
+    text = otherwise_text(str(path), changed) if changed else ""
+    if text:
+        remark(text)
+    return text
 
 
 def remark_objective(path: Path, plan: Written) -> None:

@@ -1,12 +1,14 @@
 """Layouts as short text."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trainplan.cli.words.numbers import DOT, NEVER, exact_share, share
+from trainplan.cli.words.numbers import DOT, NEVER, exact_share, plural, share
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.layout import Layout, StageSpec, stages_text
+from trainplan.planner.documents import Changed
 
 SHORT_MODULES = {
     "core_attn": "attn",
@@ -40,18 +42,34 @@ OWN_WORDS = frozenset(
 """Axes with a place and words of their own in a line; the others come last, by their names."""
 
 
+STEP, FEW = "step_time_s", 3
+"""The step of an estimate, and how many of its values are shown that differ."""
+
+
 def no_plan_text(status: str, reason: str) -> str:
     """Why a search has no plan; `reason` where the status does not say it."""
     known = {"memory": "nothing fits", "rules": "no layout is legal", "untried": "time limit"}
     return known.get(status, reason)
 
 
-def otherwise_text(plan: str, written_s: float, now_s: float) -> str:
-    """That a plan was made with other numbers than those of now."""
-    return (
-        f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
-        "give the --profile it was made with, or make it anew"
-    )
+def otherwise_text(plan: str, changed: Sequence[Changed]) -> str:
+    """That a plan was made with other numbers than those of now: the first few of them."""
+    parts = [
+        f"{_value(one.name, one.before)} {'a step' if one.name == STEP else f'of {one.name}'}, "
+        f"{'now' if number else 'this version'} {_value(one.name, one.now)}"
+        for number, one in enumerate(changed[:FEW])
+    ]
+    parts += [f"{plural(len(changed) - FEW, 'more number')}"] if len(changed) > FEW else []
+    return f"{plan} says {'; '.join(parts)}: give the --profile it was made with, or make it anew"
+
+
+def _value(name: str, value: object) -> str:
+    """A value of an estimate with its unit, which its name ends in."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json.dumps(value)
+    if name.endswith("_bytes"):
+        return f"{value:,.0f} bytes"
+    return f"{value:.4g} s" if name.startswith("terms.") or name.endswith("_s") else f"{value:.4g}"
 
 
 def layout_line(layout: Layout, model: ModelSpec) -> str:

@@ -12,7 +12,7 @@ from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.comparison import Side, TermDifference, term_differences
 from trainplan.planner.comparisons.remedy import Remedy, remedies
-from trainplan.planner.documents import Written, made_otherwise
+from trainplan.planner.documents import Written, changed_values
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions import estimate, search
 from trainplan.planner.runtimes import launch_rules
@@ -256,8 +256,9 @@ def _reasons(case: Case, plan: Written, best: Side, other: Side) -> Iterator[str
     yield from _untried(case, layout)
     if not plan.optimal:
         yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
-    if made_otherwise(plan.step_time_s, best.estimate.step_time_s):
+    if changed := changed_values(plan.estimate, best.estimate):
+        one = changed[0]
         yield (
-            f"the plan was made with other numbers ({plan.step_time_s:.4g} s a step, now "
-            f"{best.estimate.step_time_s:.4g} s): give the --profile it was made with"
+            f"the plan was made with other numbers ({one.name} {one.before}, now {one.now}): give "
+            "the --profile it was made with"
         )

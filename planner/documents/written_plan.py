@@ -11,13 +11,15 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import first_complaint
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import estimate_json
 from trainplan.planner.evidence import OPTION, PUBLISHED_ONLY
 from trainplan.planner.plan import Name, SearchOptions
 from trainplan.planner.space import Choice, parse_choice
 
-ROUNDING = 1e-6
-"""Relative difference of two step times that is no more than rounding."""
+ROUNDING, NOTHING = 1e-6, 1e-12
+"""Relative difference of two values that is no more than rounding, and a value that is none."""
 
 
 def with_candidate(text: str, number: int) -> str:
@@ -49,17 +51,45 @@ def _ranked(candidates: object) -> Iterator[tuple[int, dict[str, object]]]:
             yield rank, entry
 
 
-def written_step_time(text: str) -> float:
-    """Seconds of a step of the best layout as the document says; NaN if it does not."""
+def written_estimate(text: str) -> object:
+    """The estimate of the best layout as the document has it; null: it has none."""
     value: object = json.loads(text)
-    for key in ("best", "estimate", "step_time_s"):
+    for key in ("best", "estimate"):
         value = value.get(key) if isinstance(value, dict) else None
-    return float(value) if isinstance(value, int | float) else float("nan")
+    return value
 
 
-def made_otherwise(written_s: float, now_s: float) -> bool:
-    """Was a step time written with other numbers than those of now? Not if it is not written."""
-    return math.isfinite(written_s) and abs(written_s / now_s - 1) > ROUNDING
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A value of a written estimate that is another one now."""
+
+    name: str
+    """Its keys, such as `memory.peak_allocated_bytes`."""
+    before: object
+    now: object
+    """Null: there is none."""
+
+
+def changed_values(estimate: object, now: Estimate) -> tuple[Changed, ...]:
+    """What of a written estimate was made with other numbers; a key it lacks is none of them."""
+    known = dict(_leaves(estimate_json(now)))
+    pairs = (Changed(name, value, known.get(name)) for name, value in _leaves(estimate))
+    return tuple(one for one in pairs if not _same(one.before, one.now))
+
+
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Values below a value, by their keys."""
+    inner = value.items() if isinstance(value, dict) else ()
+    for key, one in enumerate(value) if isinstance(value, list) else inner:
+        yield from _leaves(one, f"{name}.{key}" if name else str(key))
+    if not isinstance(value, dict | list):
+        yield name, value
+
+
+def _same(before: object, now: object) -> bool:
+    numbers = [one for one in (before, now) if isinstance(one, int | float)]
+    close = len(numbers) == 2 and math.isclose(*numbers, rel_tol=ROUNDING, abs_tol=NOTHING)
+    return before == now or close
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +98,8 @@ class Written:
 
     job: Job
     layout: Layout
-    step_time_s: float
-    """As it was written; NaN where it does not say."""
+    estimate: object
+    """As it was written; null: it was not."""
     options: SearchOptions
     """Memory margin, and the choices the search was held to; settings are those of the plan."""
     optimal: bool
@@ -132,7 +162,7 @@ def written(text: str) -> Written:
     return Written(
         job=job,
         layout=layout,
-        step_time_s=written_step_time(text),
+        estimate=written_estimate(text),
         options=SearchOptions(
             memory_margin=evidence.provenance.memory_margin,
             fix=tuple(choice for choice in choices if not choice.excluded),

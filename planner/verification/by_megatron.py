@@ -8,7 +8,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, stage_specs
-from trainplan.planner.verification.shrink import EXPERTS, left_out, tiny_job
+from trainplan.planner.verification.shrink import EXPERTS, left_out, simplified, tiny_job
 
 AXES = ("tp", "pp", "dp")
 """Degrees that fill the processes; experts are dealt out over the ranks of `tp` and `dp`."""
@@ -38,7 +38,9 @@ class Combinations:
     """One process."""
     others: tuple[Combination, ...]
     not_run: tuple[str, ...]
-    """What, and why; a line each."""
+    """What of the plan, and why; a line each."""
+    simplified: tuple[str, ...] = ()
+    """What no layout cuts and is run in a plainer form; a line each."""
 
 
 def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combinations:
@@ -80,7 +82,8 @@ def gathered(
     others, not_run = tuple(one for one, why in checked if not why), list(reasons(checked))
     if plan.world_size > 1 and not others:
         raise SpecError(f"nothing of the layout can be run here: {not_run[0]}")
-    return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *not_run])))
+    missing = tuple(dict.fromkeys([*left_out(job), *not_run]))
+    return Combinations(reference, others, missing, tuple(simplified(job)))
 
 
 def combination(job: Job, layout: Layout) -> Combination:

@@ -9,9 +9,9 @@ from trainplan.planner.verification.by_runtime import counted as counted_of
 from trainplan.planner.verification.compared import Compared, Report, compared
 from trainplan.planner.verification.expected import Expected
 
-Run = Callable[[Combination], tuple[Sequence[Report], float]]
-"""Trains in real processes: what each rank saw, and seconds from start to end; raises `PlanError`
-where they do not come to it."""
+Run = Callable[[Combination], tuple[Sequence[Report], float] | str]
+"""Trains in real processes: what each rank saw, and seconds from start to end, or how something
+outside ended one; raises `PlanError` where they fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Ran:
     found: Compared | None = None
     failure: str = ""
     """Why there is nothing to compare."""
+    ended: bool = False
+    """Something outside ended it, so that nothing is known."""
 
     @property
     def equal(self) -> bool:
@@ -48,11 +50,16 @@ def verify(
     Raises:
         PlanError: One process does not come to its end.
     """
-    alone, _ = run(reference)
+    alone = run(reference)
+    if isinstance(alone, str):
+        raise PlanError(f"one process did not come to its end: {alone}")
     for one in others:
         try:
-            ranks, seconds = run(one)
+            found = run(one)
         except PlanError as error:
             yield Ran(one, failure=str(error))
             continue
-        yield Ran(one, seconds, compared(one.job, alone, ranks, counted(one)))
+        if isinstance(found, str):
+            yield Ran(one, failure=found, ended=True)
+        else:
+            yield Ran(one, found[1], compared(one.job, alone[0], found[0], counted(one)))

@@ -118,8 +118,8 @@ def tiny_experts(model: ModelSpec) -> MoeSpec:
     )
 
 
-def left_out(job: Job) -> Iterator[str]:
-    """What of the job the tiny one does not have, a line each."""
+def simplified(job: Job) -> Iterator[str]:
+    """What the tiny job has in a plainer form that every layout cuts alike, a line each."""
     model, training = job.model, job.training
     for name, words in PLAIN.items():
         if getattr(model, name) != ModelSpec.model_fields[name].get_default():
@@ -127,10 +127,15 @@ def left_out(job: Job) -> Iterator[str]:
     masked = sorted(set(model.mixers) & set(MASKS))
     if masked:
         yield f"{', '.join(masked)}: run with full attention, which is cut alike"
-    if model.mla:
-        yield "latent attention: only Transformer Engine has it whole on every rank; run with heads"
     if training.precision != "fp32":
         yield f"{training.precision}: run in fp32, where sums in another order stay close"
+
+
+def left_out(job: Job) -> Iterator[str]:
+    """What of the job the tiny one does not have, a line each."""
+    model, training = job.model, job.training
+    if model.mla:
+        yield "latent attention: only Transformer Engine has it whole on every rank; run with heads"
     if training.lengths is not None:
         yield "sequences of unequal length: run with equal ones"
     if training.optimizer.name != "adamw":

@@ -36,6 +36,8 @@ START_SECONDS = 180.0
 """Longest time that importing the libraries takes."""
 GRACE_SECONDS = 10.0
 """What the server has after the deadline of the ranks to say that it has passed."""
+TRIES = 2
+"""Of a run whose ranks something outside ends."""
 MODULE = "trainplan.profiler.train.server"
 
 
@@ -81,7 +83,8 @@ class Trainers:
         order = TrainOrder(request=request, nproc=nproc, deadline_seconds=deadline_seconds)
         answered = self._ask(order)
         if answered.ending != "measured":
-            raise TrainingFailedError(answered.ending, answered.reason)
+            by_signal = answered.by_signal
+            raise TrainingFailedError(answered.ending, answered.reason, by_signal=by_signal)
         return answered.reports
 
     def _ask(self, order: TrainOrder) -> Answered:
@@ -180,16 +183,24 @@ class CountedRuns:
     steps: int = 3
     deadline_seconds: float = 300.0
 
-    def __call__(self, one: HasLayout) -> tuple[Sequence[RankReport], float]:
-        """What each rank saw, and seconds from start to end.
+    def __call__(self, one: HasLayout) -> tuple[Sequence[RankReport], float] | str:
+        """What each rank saw, and seconds from start to end; or how a signal ended one, twice.
 
         Raises:
-            TrainingFailedError: A rank died, hung or computed no number.
+            TrainingFailedError: A rank failed, hung or computed no number.
         """
-        started = time.monotonic()
-        request = _request(self.trainers.trainer, one.job, one.layout, self.steps)
-        reports = self.trainers.run(request, one.layout.world_size, self.deadline_seconds)
-        return reports, time.monotonic() - started
+        request, ended = _request(self.trainers.trainer, one.job, one.layout, self.steps), ""
+        for _ in range(TRIES):
+            started = time.monotonic()
+            try:
+                reports = self.trainers.run(request, one.layout.world_size, self.deadline_seconds)
+            except TrainingFailedError as error:
+                if not error.by_signal:
+                    raise
+                ended = str(error)
+            else:
+                return reports, time.monotonic() - started
+        return ended
 
 
 def refusing(trainer: TrainerName) -> Callable[[Job, Layout], str | None]:

@@ -4,10 +4,13 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 from time import monotonic
+from typing import IO
 
 from trainplan.costmodel.documents import Ending
 from trainplan.profiler.train.rank import run_rank
@@ -15,7 +18,11 @@ from trainplan.profiler.train.request import Answered, RankReport, TrainOrder
 from trainplan.profiler.train.trainers import Train
 from trainplan.profiler.watch import die_with_parent
 
-POLL_MILLISECONDS = 200
+POLL_MILLISECONDS, STDERR = 200, 2
+WHAT = "what():"
+"""In the line with which C++ tells of an exception that nothing caught; frames may follow."""
+LONGEST = 200
+"""Characters of a last line that are kept."""
 
 
 class ParentGoneError(Exception):
@@ -29,6 +36,8 @@ class Rank:
     number: int
     pid: int
     reader: int
+    errors: IO[bytes]
+    """What it writes to stderr."""
     answer: bytearray = field(default_factory=bytearray)
 
 
@@ -61,12 +70,14 @@ def _forked(
 ) -> Rank:
     """Start one rank; here it returns, there it never does."""
     reader, writer = os.pipe()
+    errors = TemporaryFile()  # noqa: SIM115 (closed when the rank is ended)
     parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
-        return Rank(number, pid, reader)
+        return Rank(number, pid, reader, errors)
     try:
+        os.dup2(errors.fileno(), STDERR)
         die_with_parent(signal.SIGKILL)
         if os.getppid() != parent:  # it ended before it was watched
             os._exit(1)
@@ -103,7 +114,7 @@ def _watched(ranks: Sequence[Rank], alive: int, until: float, order: TrainOrder)
             del open_ones[reader]
             ended = _ending(rank)
             if ended.ending != "measured":
-                return ended
+                return ended if ended.by_signal else _first(open_ones.values()) or ended
             reports += ended.reports
     reports.sort(key=lambda report: report.rank)
     return Answered(ending="measured", reports=tuple(reports))
@@ -114,16 +125,38 @@ def _ending(rank: Rank) -> Answered:
     if rank.answer:
         return Answered.model_validate_json(bytes(rank.answer))
     _, status = os.waitpid(rank.pid, 0)
+    return _unanswered(rank, status)
+
+
+def _first(others: Iterable[Rank]) -> Answered | None:
+    """Of ranks that still run for others, one that a signal ended: its peers fail for its sake."""
+    time.sleep(POLL_MILLISECONDS / 1000)  # its connections close before it can be waited for
+    for rank in others:
+        pid, status = os.waitpid(rank.pid, os.WNOHANG)
+        if pid and os.WIFSIGNALED(status):
+            return _unanswered(rank, status)
+        rank.pid = 0 if pid else rank.pid
+    return None
+
+
+def _unanswered(rank: Rank, status: int) -> Answered:
+    """How a rank has ended that gave no answer, with the last line it wrote."""
     rank.pid = 0
     how = os.waitstatus_to_exitcode(status)
+    rank.errors.seek(0)
+    lines = rank.errors.read().decode("utf-8", "replace").strip().splitlines()
+    last = [*lines, *(line for line in lines if WHAT in line)][-1:]
     ended = f"was ended by signal {-how}" if how < 0 else "ended without a word"
     ending: Ending = "out_of_memory" if how == -signal.SIGKILL else "crash"
-    more = ": the system kills so when memory runs out" if how == -signal.SIGKILL else ""
-    return Answered(ending=ending, reason=f"rank {rank.number} {ended}{more}")
+    if how == -signal.SIGKILL:
+        ended += ": the system kills so when memory runs out"
+    words = "".join(f"; its last words: {line.strip()[:LONGEST]}" for line in last)
+    return Answered(ending=ending, reason=f"rank {rank.number} {ended}{words}", by_signal=how < 0)
 
 
 def _end(rank: Rank) -> None:
     os.close(rank.reader)
+    rank.errors.close()
     if rank.pid:
         with suppress(ProcessLookupError):
             os.kill(rank.pid, signal.SIGKILL)

@@ -68,6 +68,8 @@ class Answered(Spec):
 
     ending: Ending
     reason: str = ""
+    by_signal: bool = False
+    """A rank was ended from outside: nothing is known of what it would have computed."""
     reports: tuple[RankReport, ...] = ()
     """Of all ranks, in order, if it was measured."""
 
@@ -75,7 +77,9 @@ class Answered(Spec):
 class TrainingFailedError(ProfilerError):
     """Ranks that did not come to their end."""
 
-    def __init__(self, ending: Ending, reason: str) -> None:
+    def __init__(self, ending: Ending, reason: str, *, by_signal: bool = False) -> None:
         super().__init__(reason)
         self.ending = ending
         self.reason = reason
+        self.by_signal = by_signal
+        """As `Answered.by_signal`."""

@@ -14,9 +14,9 @@ from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.columns import IntMatrix
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.program import NOTHING, Op, sources
-from trainplan.planner.documents import made_otherwise
+from trainplan.planner.documents import changed_values, estimate_json
 from trainplan.planner.plan import Plan
-from trainplan.planner.questions import Simulation, simulate
+from trainplan.planner.questions import Simulation, estimate, simulate
 
 MOST_SIMULATED = 400_000
 """Ops of a schedule that a report still runs. Source: measured; about 10 us an op."""
@@ -74,9 +74,9 @@ def _blocks(plan: Plan, measured: Measured, name: str) -> Iterator[Block]:
     except SpecError as error:
         yield Paragraph(f"Not drawn: {error}.", "doubtful")
         return
-    written = plan.best.estimate.step_time_s
-    if made_otherwise(written, simulation.step_time_s):
-        yield Paragraph(f"{otherwise_text(name, written, simulation.step_time_s)}.", "doubtful")
+    now = estimate(plan.job, layout, measured, memory_margin=plan.memory_margin)
+    if changed := changed_values(estimate_json(plan.best.estimate), now):
+        yield Paragraph(f"{otherwise_text(name, changed)}.", "doubtful")
     yield from _charts(simulation)
     yield Folded("Seconds of every pipeline rank", (ranks_table(simulation),))
     if simulation.lanes:

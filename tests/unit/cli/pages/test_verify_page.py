@@ -9,7 +9,7 @@ from rich.console import Console
 from trainplan.cli.documents.verify import VerifyEnded, short_layout
 from trainplan.cli.pages.verify import verify_page
 from trainplan.costmodel.layout.layout import Layout, stage_specs
-from trainplan.planner.verification.by_megatron import combinations
+from trainplan.planner.verification.by_megatron import Combinations, combinations
 from trainplan.planner.verification.compared import Compared
 from trainplan.planner.verification.runs import Ran
 
@@ -24,21 +24,61 @@ def pieces(make_job):
     return combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None).others
 
 
-def page(found, not_run=()):
+def page(found, not_run=(), simplified=(), changed=""):
     text = io.StringIO()
     console = Console(file=text, width=100)
-    for part in verify_page(found, not_run):
+    request = Combinations(found[0].combination, (), tuple(not_run), tuple(simplified))
+    for part in verify_page(found, request, changed):
         console.print(part)
     return text.getvalue()
 
 
 def test_the_answer_comes_first(pieces):
     found = [Ran(pieces[0], 1.5, FINE), Ran(pieces[1], 0.5, FINE)]
-    text = page(found, ["cp: none here"])
-    assert text.startswith("equal: 2 of 2 combinations compute what one process does\n")
+    text = page(found, ["cp: none here"], ["bf16: run in fp32"])
+    assert text.startswith("equal: 2 of 2 run; cp was not run\n")
     assert "Differs" not in text
     assert "cp: none here" in text
-    assert VerifyEnded.of(found, ()).json()["equal"] is True
+    assert "bf16: run in fp32" in text
+    ended = VerifyEnded.of(found, (), "").json()
+    assert (ended["equal"], ended["complete"]) == (True, True)
+    ended = VerifyEnded.of(found, ("cp: none here",), "").json()
+    assert (ended["equal"], ended["complete"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("not_run", "words"),
+    [
+        ((), ""),
+        (("cp: none", "cp: none, too"), "; cp was not run"),
+        (("cp: none", "zb-v: none"), "; cp, zb-v were not run"),
+        (tuple(f"{x}: none" for x in "abcde"), "; a, b, c and 2 more were not run"),
+    ],
+)
+def test_the_verdict_names_what_was_not_run(pieces, not_run, words):
+    found = [Ran(pieces[0], 1.5, FINE)]
+    assert VerifyEnded.sentence(found, not_run, "") == f"equal: 1 of 1 run{words}"
+
+
+def test_a_rank_that_a_signal_ended_is_not_known_and_never_differs(pieces):
+    words = "rank 1 was ended by signal 6; its last words: what(): Connection closed"
+    ended = Ran(pieces[1], failure=words, ended=True)
+    text = page([Ran(pieces[0], 1.5, FINE), ended])
+    assert text.startswith("not known: 1 of 1 run; 1 combination was not run\n")
+    assert "Differs" not in text
+    assert words in text.replace("\n    ", " ")
+    event = VerifyEnded.of([Ran(pieces[0], 1.5, FINE), ended], (), "").json()
+    assert (event["equal"], event["complete"]) == (False, False)
+    assert [one["equal"] for one in event["combinations"]] == [True, None]
+    assert page([Ran(pieces[0], 1.5, FAR), ended]).startswith("not equal: 0 of 1 run;")
+
+
+def test_a_file_with_other_numbers_is_in_the_verdict(pieces):
+    found = [Ran(pieces[0], 1.5, FINE)]
+    text = page(found, changed="p.json says 1 s a step, this version 2 s")
+    assert text.startswith("equal: 1 of 1 run; the file has other numbers than this version\n")
+    assert "p.json says 1 s a step" in text
+    assert not VerifyEnded.of(found, (), "p.json says").json()["complete"]
 
 
 @pytest.mark.parametrize(
@@ -52,11 +92,11 @@ def test_the_answer_comes_first(pieces):
 def test_what_differs_is_said_with_its_layout(pieces, other, written):
     found = [Ran(pieces[0], 1.5, FINE), Ran(pieces[1], 0.5, **other)]
     text = page(found)
-    assert text.startswith("not equal: 1 of 2 combinations")
+    assert text.startswith("not equal: 1 of 2 run")
     name = short_layout(pieces[1].layout)
     assert f"{name}: " in text
     assert written in text
-    event = VerifyEnded.of(found, ()).json()
+    event = VerifyEnded.of(found, (), "").json()
     assert event["equal"] is False
     assert [one["equal"] for one in event["combinations"]] == [True, False]
     json.dumps(event, allow_nan=False)

@@ -58,7 +58,8 @@ def test_masks_that_no_layout_cuts_are_left_out_and_said(make_job):
     job = make_job("phi3-mini", "1x8:h100-sxm")
     wanted = combinations(job, Layout(tp=2), 2, nothing)
     assert set(wanted.reference.job.model.mixers) == {"full_attention"}
-    assert any("sliding_attention" in line for line in wanted.not_run)
+    assert any("sliding_attention" in line for line in wanted.simplified)
+    assert not any("sliding_attention" in line for line in wanted.not_run)
 
 
 @pytest.mark.parametrize("nproc", [2, 4, 8])
@@ -145,6 +146,19 @@ def test_what_cannot_be_run_is_said_once_with_its_reason(dense_job):
 def test_a_model_that_cannot_be_run_is_refused(dense_job):
     with pytest.raises(SpecError, match="wings"):
         combinations(dense_job, DENSE, 4, lambda job, layout: "the model's wings")
+
+
+def test_a_rank_that_something_outside_ended_is_not_known(dense_job):
+    wanted = combinations(dense_job, DENSE, 2, nothing)
+    found = list(verify(wanted.reference, wanted.others, lambda one: ended(one, wanted)))
+    assert [one.ended for one in found] == [True] * len(wanted.others)
+    assert {one.failure for one in found} == {"rank 1 was ended by signal 6"}
+    with pytest.raises(PlanError, match="one process did not come to its end: rank 1 was"):
+        next(verify(wanted.others[0], wanted.others, lambda one: ended(one, wanted)))
+
+
+def ended(one, wanted):
+    return ([Saw()], 1.0) if one is wanted.reference else "rank 1 was ended by signal 6"
 
 
 def test_layers_that_do_not_attend_are_refused_by_name(make_job):

@@ -11,8 +11,15 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.train import ranks
+from trainplan.profiler.train.client import CountedRuns
 from trainplan.profiler.train.rank import NotANumberError, ending_of
-from trainplan.profiler.train.request import Answered, RankReport, TrainingRequest, TrainOrder
+from trainplan.profiler.train.request import (
+    Answered,
+    RankReport,
+    TrainingFailedError,
+    TrainingRequest,
+    TrainOrder,
+)
 
 LONG = 60.0
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks beside threads
@@ -78,6 +85,61 @@ def test_a_rank_that_is_killed_ends_the_others(monkeypatch, order, alive):
     answered = run(monkeypatch, order, alive, rank)
     assert answered.ending == "out_of_memory"
     assert answered.reason.startswith("rank 1 was ended by signal 9")
+
+
+def test_the_last_words_of_a_rank_that_a_signal_ends_are_kept(monkeypatch, order, alive):
+    def rank(number):
+        if number == 1:
+            os.write(2, b"terminate called\n  what(): no peer\nframe 0: here\n\n")
+            os.kill(os.getpid(), signal.SIGALRM)
+        time.sleep(LONG)
+
+    answered = run(monkeypatch, order, alive, rank)
+    assert answered.by_signal
+    assert answered.reason == "rank 1 was ended by signal 14; its last words: what(): no peer"
+
+
+def test_a_rank_that_fails_for_the_sake_of_one_that_a_signal_ends_is_not_why(
+    monkeypatch, order, alive
+):
+    def rank(number):
+        if number == 0:
+            return Answered(ending="crash", reason="rank 0: connection closed by peer")
+        os.write(2, b"out of luck\n")
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return None
+
+    answered = run(monkeypatch, order, alive, rank)
+    assert answered.by_signal
+    assert answered.reason == "rank 1 was ended by signal 10; its last words: out of luck"
+
+
+@pytest.mark.parametrize(("tries", "expected"), [(1, "measured"), (2, "signal 6"), (9, "signal 6")])
+def test_a_run_that_a_signal_ends_is_tried_once_more(order, tries, expected):
+    class Ended:
+        trainer, calls = "megatron-core", 0
+
+        def run(self, request, nproc, deadline):
+            self.calls += 1
+            if self.calls <= tries:
+                raise TrainingFailedError("crash", "signal 6", by_signal=True)
+            return ()
+
+    trainers = Ended()
+    found = CountedRuns(trainers)(order.request)
+    assert (found if isinstance(found, str) else "measured") == expected
+    assert trainers.calls == 2
+
+
+def test_a_run_that_fails_is_not_tried_again(order):
+    class Failing:
+        trainer = "megatron-core"
+
+        def run(self, request, nproc, deadline):
+            raise TrainingFailedError("crash", "rank 0: no")
+
+    with pytest.raises(TrainingFailedError, match="rank 0: no"):
+        CountedRuns(Failing())(order.request)
 
 
 def test_a_rank_that_says_why_ends_the_others(monkeypatch, order, alive):

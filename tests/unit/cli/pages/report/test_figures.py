@@ -18,6 +18,7 @@ from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.plan.plan import Candidate, Plan
+from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.questions.simulation import simulate
 
 
@@ -70,9 +71,9 @@ def test_charts_of_a_deep_pipeline_hold_few_bars(deep, monkeypatch):
     job, best = deep
     simulation = simulate(job, best)
     monkeypatch.setattr("trainplan.cli.pages.report.plan.timeline.simulate", lambda *_: simulation)
-    estimate = type("E", (), {"step_time_s": simulation.step_time_s})()
-    candidate = Candidate.model_construct(rank=1, layout=best, estimate=estimate)
-    section = timeline_section(Plan.model_construct(job=job, best=candidate), NOTHING, "p.json")
+    candidate = Candidate.model_construct(rank=1, layout=best, estimate=estimate(job, best))
+    plan = Plan.model_construct(job=job, best=candidate, memory_margin=0.0)
+    section = timeline_section(plan, NOTHING, "p.json")
     drawn = [block for block in section.blocks if isinstance(block, Chart)]
     assert [one.name for one in drawn] == ["pipeline-begin", "pipeline-end"]
     for one in drawn:
