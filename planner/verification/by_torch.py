@@ -8,18 +8,14 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks import norm_extra_bytes
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
-from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.pipeline import ranks_of
-from trainplan.costmodel.program import placed
-from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.step import price
+from trainplan.costmodel.program import Shape, peak_activation_bytes
+from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
+from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.traffic import torch_sent_bytes
 from trainplan.planner.verification.by_megatron import (
     Combination,
@@ -28,7 +24,7 @@ from trainplan.planner.verification.by_megatron import (
     Request,
     gathered,
 )
-from trainplan.planner.verification.expected import Expected
+from trainplan.planner.verification.expected import Expected, pass_bytes
 
 AXES = ("tp", "cp", "pp", "dp")
 """Degrees that fill the processes."""
@@ -121,18 +117,18 @@ def _zero_stage(plan: Layout, ranks: int, pp: int) -> int:
 def torch_expected(one: Combination) -> Expected:
     """What the cost model counts of FSDP2, DTensor and torch's pipelining, each rank by itself.
 
-    Source: `rank_params`, `torch_sent_bytes`, `rank_memory` and `head_kept_bytes`.
+    Source: `rank_params`, `torch_sent_bytes`, `pass_bytes`, `head_pass_bytes`, and, for the moment
+    when they add up to most, `peak_activation_bytes`.
     """
     job, layout = one.job, one.layout
     table = LayoutTable.of([layout])
     params = rank_params(ranks_of(job, table, merged=False), held_params(job, table)).shared[:, 0]
-    wide = job.model_copy(
-        update={"training": job.training.model_copy(update={"precision": "tf32"})}
-    )
-    context = context_of(wide, machine_of(wide.cluster, "tf32"))
-    traits = context.traits
-    memory = price(context.with_table(table), merged=False).memory
-    kept = memory.activations[:, 0] + head_kept_bytes(job, traits, layout)
+    traits = traits_of(job)
+    layers, (head, loss) = pass_bytes(job, layout), head_pass_bytes(job, traits, layout)
+    shape = Shape(layout.pp, layout.vpp, num_microbatches(job, layout))
+    program = program_for(layout.schedule, shape)
+    last = np.arange(len(layers)) == len(layers) - 1
+    kept = peak_activation_bytes(program, last * loss, layers + last * head)
     each = layout.world_size // layout.pp
     ranks = [pp_rank for pp_rank in range(layout.pp) for _ in range(each)]
     return Expected(
@@ -143,25 +139,17 @@ def torch_expected(one: Combination) -> Expected:
     )
 
 
-def head_kept_bytes(job: Job, traits: RuntimeTraits, layout: Layout) -> FloatColumn:
-    """Bytes that the last norm, the head and the loss keep on each pipeline rank at its peak.
+def head_pass_bytes(job: Job, traits: RuntimeTraits, layout: Layout) -> tuple[float, float]:
+    """Bytes that a pass keeps of the last norm and the head, and of the loss.
 
-    Of every micro batch in flight on the last stage the input and the output of the norm, which
-    the gradient of the head's weight waits for; of those whose backward pass has not begun the
-    log-softmax. It begins at once, but where all forward passes come first.
-    Source: pytorch v2.13.0 derivatives.yaml, `_log_softmax` (its result), `mm` (both factors).
+    Of the norm the input and the output, which the gradient of the head's weight waits for; of the
+    loss the log-softmax, which the gradient of the stage's input is the last to read.
+    Source: pytorch v2.13.0 derivatives.yaml, `_log_softmax` (its result), `mm` (both factors);
+    torch.distributed.pipelining `_backward.py`, stage_backward_input, which drops the loss.
     """
     model, autograd = job.model, traits.autograd
-    one, m = SCHEDULES[layout.schedule], num_microbatches(job, layout)
-    stages = placed(one.placement, layout.pp, layout.vpp)
-    layers = np.array(stage_layers(model, layout))[stages]
-    last = stages == layout.pp * layout.vpp - 1
-    flying = (held_passes(layout.schedule, m, layers) * last).sum(axis=1)
-    waiting = flying if one.forward_first else 1
     tokens = layout.micro_batch_size * job.training.seq_length / layout.cp
     storage, cut = job.training.storage_bytes, layout.tp if layout.sequence_parallel else 1
     row = storage * model.hidden_size
     norm = (row + norm_extra_bytes(model, autograd, storage)) / cut + row
-    logits = BYTES_FP32 * model.vocab_size / layout.tp
-    result = tokens * last.any(axis=1) * (flying * norm + waiting * logits)
-    return np.asarray(result, dtype=np.float64)
+    return tokens * norm, tokens * BYTES_FP32 * model.vocab_size / layout.tp

@@ -3,13 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.pipeline import ranks_of
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.program import Shape, peak_activation_bytes
+from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
+from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic import sent_bytes, stages_of
 from trainplan.planner.verification.by_megatron import Combination
@@ -33,14 +39,19 @@ class Expected:
 def expected(combination: Combination) -> Expected:
     """What the cost model counts of megatron-core, each rank by itself.
 
-    Source: `rank_params`, `sent_bytes` and `rank_memory`.
+    Source: `rank_params`, `sent_bytes`, `pass_bytes` and `peak_activation_bytes`.
     """
     job, layout = combination.job, combination.layout
     table = LayoutTable.of([layout])
     params = rank_params(ranks_of(job, table, merged=False), held_params(job, table))
     shared = params.shared[:, 0]
     expert = params.expert[:, 0] if params.has_experts else shared * 0
-    saved = _saved(job, table)
+    megatron = RUNTIMES[DEFAULT_RUNTIME]
+    each_pass = pass_bytes(job, layout, megatron.without_engine(megatron))
+    program = program_for(
+        layout.schedule, Shape(layout.pp, layout.vpp, num_microbatches(job, layout))
+    )
+    saved = peak_activation_bytes(program, 0 * each_pass, each_pass)
     numbers, sent, kept = [], [], []
     for pp_rank in range(layout.pp):
         balancing = sum(
@@ -49,7 +60,7 @@ def expected(combination: Combination) -> Expected:
         held = {"dp": float(shared[pp_rank]) - balancing, "expert dp": float(expert[pp_rank])}
         numbers.append(round(sum(held.values())))
         sent.append(sent_bytes(job, layout, pp_rank, held))
-        kept.append(saved[pp_rank])
+        kept.append(float(saved[pp_rank]))
     each = layout.world_size // layout.pp
     return Expected(
         tuple(one for one in numbers for _ in range(each)),
@@ -68,12 +79,14 @@ def _balancing(job: Job) -> int:
     return moe.num_experts if moe and moe.router_bias else 0
 
 
-def _saved(job: Job, table: LayoutTable) -> list[float]:
-    """Activations of every pipeline rank, in kernels of plain torch."""
-    wide = job.model_copy(
-        update={"training": job.training.model_copy(update={"precision": "tf32"})}
-    )
-    megatron = RUNTIMES[DEFAULT_RUNTIME]
-    context = Context(wide, machine_of(wide.cluster, "tf32"), megatron.without_engine(megatron))
-    memory = price(context.with_table(table), merged=False).memory
-    return [float(one) for one in memory.activations[:, 0]]
+def pass_bytes(job: Job, layout: Layout, traits: RuntimeTraits | None = None) -> FloatColumn:
+    """Activations of the layers of one micro batch through each virtual stage, plain torch kernels.
+
+    Source: `rank_memory` of a pipeline with a rank for each virtual stage and one micro batch.
+    """
+    one = {"pp": layout.pp * layout.vpp, "vpp": 1, "schedule": "gpipe"}
+    batch = {"precision": "tf32", "global_batch_size": layout.dp * layout.micro_batch_size}
+    wide = job.model_copy(update={"training": job.training.model_copy(update=batch)})
+    context = Context(wide, machine_of(wide.cluster, "tf32"), traits or traits_of(wide))
+    table = LayoutTable.of([layout.model_copy(update=one)])
+    return np.asarray(price(context.with_table(table), merged=False).memory.activations[:, 0])

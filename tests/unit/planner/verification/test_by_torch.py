@@ -2,16 +2,18 @@
 
 import pytest
 
-from tests.torch_requests import request
+from tests.torch_requests import TINY, request
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.verification.by_megatron import Combination
 from trainplan.planner.verification.by_runtime import combinations
 from trainplan.planner.verification.by_torch import (
-    head_kept_bytes,
+    head_pass_bytes,
     torch_combinations,
     torch_expected,
 )
+from trainplan.planner.verification.expected import pass_bytes
 from trainplan.profiler.train.client import refusing
 
 
@@ -89,15 +91,31 @@ LOSS = 4 * TOKENS * VOCABULARY
 )
 def test_the_last_stage_keeps_the_head_of_every_micro_batch_in_flight(schedule, norms, losses):
     plan = request(pp=2, zero_stage=0, schedule=schedule)
-    found = head_kept_bytes(plan.job, traits_of(plan.job), plan.layout)
-    assert found.tolist() == [0, norms * NORM + losses * LOSS]
+    found = torch_expected(Combination(plan.job, plan.layout)).saved_bytes[-1]
+    layers = norms * pass_bytes(plan.job, plan.layout)[-1]
+    assert found == layers + norms * NORM + losses * LOSS
+
+
+@pytest.mark.parametrize(("vocabulary", "fullest"), [(64, "of layers"), (4096, "of the loss")])
+def test_the_fullest_moment_counts_the_loss_only_where_one_waits(vocabulary, fullest):
+    """Rank 1 runs F1 F1 F3 B3 F3 B3 F1: most layers are kept when no loss waits."""
+    model = TINY.model_copy(update={"num_hidden_layers": 7, "vocab_size": vocabulary})
+    layout = {"pp": 2, "vpp": 2, "schedule": "interleaved", "stages": stage_specs([1, 4, 1, 1])}
+    plan = request(zero_stage=0, model=model, **layout)
+    first, last = torch_expected(Combination(plan.job, plan.layout)).saved_bytes
+    layer = pass_bytes(plan.job, plan.layout)[0]
+    assert pass_bytes(plan.job, plan.layout).tolist() == [layer, 4 * layer, layer, layer]
+    moments = {
+        "of layers": 3 * 4 * layer,
+        "of the loss": (2 * 4 + 1) * layer + NORM + 4 * TOKENS * vocabulary,
+    }
+    assert last == moments[fullest] == max(moments.values())
+    assert first == 5 * layer
 
 
 def test_tensor_ranks_cut_the_input_of_the_last_norm_and_the_logits():
     plan = request(tp=2, zero_stage=0, sequence_parallel=True)
-    assert head_kept_bytes(plan.job, traits_of(plan.job), plan.layout).tolist() == [
-        NORM * 3 / 4 + LOSS / 2
-    ]
+    assert head_pass_bytes(plan.job, traits_of(plan.job), plan.layout) == (NORM * 3 / 4, LOSS / 2)
 
 
 def test_ranks_of_one_stage_are_expected_to_be_alike():
