@@ -27,6 +27,7 @@ from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.memory import that_matter
 from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.solve import recompute
 from trainplan.planner.stages.solve.batch import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, simulated_choice
@@ -222,3 +223,16 @@ def test_the_best_choice_is_what_brute_force_finds(base, seed, even):
             assert min(found.step_time_s, cutoff) <= best * ROUNDING, (one, cutoff)
             if even or one.row.shape[1] == 1:  # else chunks may differ by more than one layer
                 assert min(found.step_time_s, cutoff) >= best / ROUNDING, (one, cutoff)
+
+
+def test_a_choice_that_does_not_fit_on_the_clock_is_no_answer(base, monkeypatch):
+    """Whatever the program thinks of its memory."""
+    drawn = (one for seed in range(20) for one in random_choices(base, seed, even=True))
+    one = next(one for one in drawn if np.isfinite(one.incumbent_s))
+    assert best_by_stage(one.row, PathPool(), np.inf, Unlimited(), one.layers[0]).stages
+    simulated = recompute._simulated
+    monkeypatch.setattr(recompute, "_simulated", lambda *both: (simulated(*both)[0], False))
+    found = best_by_stage(one.row, PathPool(), np.inf, Unlimited(), one.layers[0])
+    assert found.stages is None
+    assert found.step_time_s == np.inf
+    assert found.num_simulated > 0
