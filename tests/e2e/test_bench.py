@@ -187,9 +187,21 @@ def test_products_give_points(name, precision):
     assert {p.precision for p in found} == {precision}
 
 
-@pytest.mark.parametrize("item", ["optimizer", "cpu_adam", "stream"])
-def test_what_no_model_decides_gives_points(item):
-    assert points(item, wanted(DENSE))
+@pytest.mark.parametrize(("item", "place"), [("optimizer", "gpu"), ("cpu_adam", "cpu")])
+def test_a_step_of_adam_is_timed_where_its_states_lie(item, place):
+    (found,) = points(item, wanted(DENSE))
+    assert (found.name, found.place, found.num_params) == ("adamw", place, 1 << 22)
+    assert found.time.seconds == 0.001
+
+
+def test_streams_move_what_their_operands_hold():
+    """In fp32: a norm, an activation and a copy read and write, an addition reads two."""
+    found = {(one.name, one.moved_bytes) for one in points("stream", wanted(DENSE))}
+    assert found == {
+        (name, operands * 4 * elements)
+        for name, operands in (("norm", 2), ("activation", 2), ("add", 3), ("copy", 2))
+        for elements in (1 << 20, 1 << 22)
+    }
 
 
 def test_a_model_with_latent_attention_is_measured():

@@ -122,7 +122,9 @@ def outcome(block):
 
 
 def test_known_schedules_and_a_synthesised_one_run(outcomes):
-    assert {"1f1b", "interleaved", "zb-h1", "zb-v", NAMELESS} <= set(outcomes)
+    assert {"1f1b", "interleaved", "zb-h1", "zb-v"} <= set(NAMED)
+    assert set(outcomes) == {*NAMED, NAMELESS}
+    assert all(len(one.predicted) == RANKS for one in outcomes.values())
 
 
 @pytest.mark.parametrize("name", [NAMELESS, *NAMED])

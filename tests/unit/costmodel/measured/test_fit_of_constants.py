@@ -86,6 +86,7 @@ def test_a_fit_begins_where_the_last_one_ended():
     assert value_of("host_moe", start) == pytest.approx(catalog.constants().host_moe)
     speed = catalog.fitted("h100-sxm").sustained["fp8"].value
     assert value_of("speed h100-sxm fp8", start) == pytest.approx(speed)
+    assert start["class low"] == 0.0, "all of a speed is with the GPU"
 
 
 def test_a_number_that_one_source_asks_for_is_moved_by_it_alone(rows, monkeypatch):

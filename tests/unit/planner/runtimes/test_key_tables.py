@@ -73,7 +73,13 @@ def test_sections_of_a_file_are_yaml():
 @pytest.mark.parametrize("target", ["primus", "flagscale", "llama-factory"])
 def test_every_file_is_read_back(target):
     moe = stated(target, preset("qwen3-30b-a3b"), recompute="none", recompute_modules=())
-    assert yaml.safe_load("\n".join(moe.lines))
+    config = yaml.safe_load("\n".join(moe.lines))
+    values = {**config, **config.get("model", {}), **config.get("system", {})}
+    assert values["tensor_model_parallel_size"] == 2
+    assert values["pipeline_model_parallel_size"] == 2
+    assert values["expert_model_parallel_size"] == 1
+    assert values["moe_token_dispatcher_type"] == "alltoall"
+    assert (values.get("recompute_modules") or []) == []
 
 
 def test_what_is_off_is_said_where_the_project_has_it_on():
