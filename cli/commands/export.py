@@ -2,18 +2,20 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from click import UsageError, echo
 
-from trainplan.cli.options import CANDIDATE, FORCE, PATH, PLAN, OneOf, names, page
+from trainplan.cli.options import CANDIDATE, FORCE, JSON, PATH, PLAN, OneOf, names, page
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from rich.console import RenderableType
 
-    from trainplan.cli.blocks import section, show
+    from trainplan.cli.blocks import answer, section, show
+    from trainplan.cli.documents import FilesDocument
     from trainplan.cli.files import NewFile, errors_of, read_json, refuse_folder, write_folder
     from trainplan.cli.pages import notes_part
     from trainplan.cli.terminal import remark
@@ -76,6 +78,7 @@ PLAN_FILE = "plan.json"
     "communication faked, and logs its memory (Megatron-LM).",
 )
 @FORCE
+@JSON
 def command(
     plan: Path,
     candidate: int | None,
@@ -87,65 +90,81 @@ def command(
     trials: int | None,
     one_rank: int | None,
     force: bool,
+    as_json: bool,
 ) -> None:
     """Write the launch script of a plan.
 
     PLAN is a file written by `plan search --output`. The script asks for what you alone know, such
-    as the paths of data and checkpoints, in variables that this command lists.
+    as the paths of data and checkpoints, in variables that this command lists. With `--json` the
+    files are printed as one document, and written where `--output-dir` is given, too.
     """
     if keys is not None:
         _, job, layout, _ = _read(plan, candidate)
-        _show_keys(key_lines(keys, job, layout))
+        _show_keys(key_lines(keys, job, layout), as_json=as_json)
         return
-    if output_dir is None:
+    if output_dir is None and not as_json:
         raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
-    refuse_folder(output_dir, force=force)
+    if output_dir is not None:
+        refuse_folder(output_dir, force=force)
+    launches = _launches(plan, candidate, runtime, launcher, trials=trials, one_rank=one_rank)
+    if output_dir is not None:
+        for one in launches:
+            folder = output_dir / one.folder
+            for gone in write_folder(folder, one.files, stale=one.stale, force=force):
+                remark(f"removed {gone}")
+    page = _page(output_dir, launches)
+    if as_json:
+        answer(_document(output_dir, launches).json(), page, as_json=True)
+    else:
+        show(*page)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A folder of files: what starts is the first, the plan the last."""
+
+    files: tuple[NewFile, ...]
+    config: LaunchConfig
+    starts: str = ""
+    """Program that starts the script; empty: itself."""
+    stale: tuple[str, ...] = ()
+    """Files of another launch."""
+    folder: str = ""
+    """Inside that of the output."""
+
+
+def _launches(
+    plan: Path,
+    candidate: int | None,
+    runtime: str | None,
+    launcher: str,
+    *,
+    trials: int | None,
+    one_rank: int | None,
+) -> tuple[_Launch, ...]:
+    """What is asked for, the one to start first."""
     if one_rank is not None:
         if trials is not None or launcher != "torchrun":
             raise UsageError(
                 "--one-rank writes a script of its own: leave --trials, --launcher out"
             )
-        show(*_of_one_rank(plan, candidate, runtime, output_dir, one_rank, force=force))
-        return
+        return (_of_one_rank(plan, candidate, runtime, one_rank),)
     if trials is None:
-        show(*_written(plan, candidate, runtime, launcher, output_dir, force=force))
-        return
+        return (_launch(plan, candidate, runtime, launcher),)
     if candidate is not None or launcher != "slurm":
         raise SpecError("--trials is for --launcher slurm, and takes no --candidate")
-    _write_trials(plan, runtime, output_dir, trials, force=force)
-
-
-def _write_trials(
-    plan: Path, runtime: str | None, output_dir: Path, trials: int, *, force: bool
-) -> None:
-    """Write an array job, and a folder for each of the best layouts."""
     text, job, _, _ = _read(plan, None)
     ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
-    for rank in ranks:  # what cannot be exported is said before anything is written
-        _, own, layout, _ = _read(plan, rank)
-        _config(runtime, own, layout)
-    array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
-    files = [NewFile(array.name, array.text), NewFile(PLAN_FILE, text)]
-    write_folder(output_dir, files, force=force)
-    pages = [
-        _written(plan, rank, runtime, "slurm", output_dir / TRIAL.format(rank), force=force)
-        for rank in ranks
+    each = [
+        replace(_launch(plan, rank, runtime, "slurm"), folder=TRIAL.format(rank)) for rank in ranks
     ]
-    start = f"sbatch {shlex.quote(str(output_dir / array.name))}"
-    printed = f"Wrote {output_dir / array.name}, and a folder for each of {len(ranks)} layouts."
-    show(printed, *pages[0][1:-1], section("Next", start))
+    array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
+    files = (NewFile(array.name, array.text), NewFile(PLAN_FILE, text))
+    return (_Launch(files, each[0].config, "sbatch"), *each)
 
 
-def _written(
-    plan: Path,
-    candidate: int | None,
-    runtime: str | None,
-    launcher: str,
-    output_dir: Path,
-    *,
-    force: bool,
-) -> tuple[RenderableType, ...]:
-    """Write the launch of one layout; what to say of it."""
+def _launch(plan: Path, candidate: int | None, runtime: str | None, launcher: str) -> _Launch:
+    """The launch of one layout."""
     text, job, layout, order = _read(plan, candidate)
     config, start = _config(runtime, job, layout), launcher_named(launcher)
     script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
@@ -157,30 +176,33 @@ def _written(
     ours = {PLAN_FILE, HOSTFILE, *(one.file for one in LAUNCHERS.values())}
     assert ours.isdisjoint(file.name for file in config.files)
     others = ours - {file.name for file in files}
-    for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
-        remark(f"removed {gone}")
-    return _page(output_dir, files[:-1], config, start.starts)
+    return _Launch(tuple(files), config, start.starts, tuple(sorted(others)))
 
 
-def _of_one_rank(
-    plan: Path, candidate: int | None, runtime: str | None, folder: Path, rank: int, *, force: bool
-) -> tuple[RenderableType, ...]:
-    """Write what runs one rank alone; what to say of it."""
+def _of_one_rank(plan: Path, candidate: int | None, runtime: str | None, rank: int) -> _Launch:
+    """What runs one rank alone."""
     text, job, layout, _ = _read(plan, candidate)
     config = _config(runtime, job, layout)
     config, file = script_of_one_rank(config, job.cluster, rank)
     script = NewFile(file.name, file.text, executable=file.executable)
-    write_folder(folder, [script, NewFile(PLAN_FILE, text)], force=force)
-    return _page(folder, [script], config, "")
+    return _Launch((script, NewFile(PLAN_FILE, text)), config)
 
 
-def _show_keys(stated: KeyLines) -> None:
+def _show_keys(stated: KeyLines, *, as_json: bool) -> None:
     """Lines to paste, whole, then what to know of them."""
-    echo("\n".join((f"# {stated.target} @{stated.commit[:8]}", *stated.lines)))
+    lines = "\n".join((f"# {stated.target} @{stated.commit[:8]}", *stated.lines))
     lacking = (
         (section(f"{stated.target} has no key for", *stated.lacking),) if stated.lacking else ()
     )
-    show("", *lacking, notes_part(stated.notes))
+    page = (*lacking, notes_part(stated.notes))
+    if as_json:
+        document = FilesDocument(
+            runtime=stated.target, settings=stated.lines, lacking=stated.lacking, notes=stated.notes
+        )
+        answer(document.json(), (lines, *page), as_json=True)
+    else:
+        echo(lines)
+        show("", *page)
 
 
 def _config(runtime: str | None, job: Job, layout: Layout) -> LaunchConfig:
@@ -215,19 +237,40 @@ def _read(path: Path, candidate: int | None) -> tuple[str, Job, Layout, tuple[st
     return text, job, layout, order
 
 
-def _page(
-    folder: Path, written: Sequence[NewFile], config: LaunchConfig, starts: str
-) -> tuple[RenderableType, ...]:
-    script = written[0]
-    listed = ", ".join(str(folder / file.name) for file in written)
-    path = shlex.quote(str(folder / script.name))
-    start = f"{starts} {path}".lstrip()
-    if script.executable and "/" not in path:
-        start = f"./{path}"
-    variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]
+def _page(folder: Path | None, launches: Sequence[_Launch]) -> tuple[RenderableType, ...]:
+    first, *others = launches
+    *names, plan = (str((folder or Path()) / file.name) for file in first.files)
+    listed = f"{', '.join(names)} and {plan}"
+    if others:
+        listed = f"{names[0]}, and a folder for each of {len(others)} layouts"
+    stated = f"Wrote {listed}." if folder else f"In the document: {', '.join(names)}."
+    variables = [f"{v.name}: {v.sentence}" for v in first.config.required_environment]
     return (
-        f"Wrote {listed} and {folder / PLAN_FILE}.",
+        stated,
         *((section("Set these first", *variables),) if variables else ()),
-        notes_part(config.notes),
-        section("Next", start),
+        notes_part(first.config.notes),
+        section("Next", _start(folder or Path(), first)),
+    )
+
+
+def _start(folder: Path, launch: _Launch) -> str:
+    """The command that starts it."""
+    script = launch.files[0]
+    path = shlex.quote(str(folder / script.name))
+    if script.executable and "/" not in path:
+        path = f"./{path}"
+    return f"{launch.starts} {path}".lstrip()
+
+
+def _document(folder: Path | None, launches: Sequence[_Launch]) -> FilesDocument:
+    made = [(Path(one.folder) / file.name, file) for one in launches for file in one.files]
+    config = launches[0].config
+    return FilesDocument(
+        written=tuple(str(folder / path) for path, _ in made) if folder else (),
+        files={str(path): file.text for path, file in made if path.name != PLAN_FILE},
+        executable=tuple(str(path) for path, file in made if file.executable),
+        start=_start(Path(), launches[0]),
+        runtime=config.runtime,
+        variables={one.name: one.sentence for one in config.required_environment},
+        notes=config.notes,
     )

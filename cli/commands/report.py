@@ -4,10 +4,12 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import FORCE, PATH, PROFILE, page
+from trainplan.cli.options import FORCE, JSON, PATH, PROFILE, page
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks import answer
+    from trainplan.cli.documents import FilesDocument
     from trainplan.cli.files import (
         errors_of,
         load_measured,
@@ -18,7 +20,7 @@ with imported_on_answer():
         write_text,
     )
     from trainplan.cli.pages import written
-    from trainplan.cli.terminal import remark
+    from trainplan.cli.terminal import LISTENER, remark
     from trainplan.cli.trials import PLAN
     from trainplan.costmodel.profiles import Profile
 
@@ -28,7 +30,10 @@ with imported_on_answer():
 @click.option("--output", type=PATH, required=True, help="New file: HTML that loads nothing.")
 @PROFILE
 @FORCE
-def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: bool) -> None:
+@JSON
+def command(
+    document: Path, output: Path, profiles: tuple[Path, ...], *, force: bool, as_json: bool
+) -> None:
     """Write a plan, or another answer, as one page with charts.
 
     DOCUMENT is a file written by `plan search --output` or `plan profile`, the folder of a
@@ -43,6 +48,9 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     if read.values.get("schema") == Profile.SCHEMA:
         profile_of(read)
     with errors_of(read.path):
-        page = written(str(read.path), text, measured)
-    write_text(output, page, force=force)
+        name = str(read.path) if LISTENER.get() is None else read.path.name
+        report = written(name, text, measured)
+    write_text(output, report, force=force)
     remark(f"wrote {output}")
+    if as_json:
+        answer(FilesDocument(written=(str(output),)).json(), (f"Wrote {output}.",), as_json=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import PATH, WORKERS, Decorator, gathered, page, parameters
-from trainplan.cli.terminal import imported_on_answer, load, named
+from trainplan.cli.terminal import imported_on_answer, named
 
 with imported_on_answer():
-    from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
-    from trainplan.cli.serve import Limits
+    from trainplan.cli.commands import COMMANDS
+    from trainplan.cli.serve import TOOLS, Limits
     from trainplan.costmodel.base import UnsupportedError
 
 EXTRA = "plan serve needs the public SDK of the protocol: pip install 'trainplan[serve]'"
@@ -76,27 +76,44 @@ limit_options = gathered(
     metavar="FOLDER",
     help="Clients may also name files in here. Without it no file of yours is read.",
 )
+@click.option(
+    "--write-files",
+    "writable",
+    type=PATH,
+    metavar="FOLDER",
+    help="Clients may have reports and launch files made in here, under new names. Without it "
+    "nothing is written.",
+)
 @WORKERS
 def command(
-    limits: Limits, readable: tuple[Path, ...], workers: int | None, *, stdio: bool
+    limits: Limits,
+    readable: tuple[Path, ...],
+    writable: Path | None,
+    workers: int | None,
+    *,
+    stdio: bool,
 ) -> None:
     """Answer other programs, as a server of the Model Context Protocol.
 
-    Tools: search, estimate, check, explain, why_not, compare, catalog. Answers are the documents
-    that `plan X --json` prints. Nothing is executed and nothing is written.
+    Tools: search, estimate, check, explain, why_not, compare, sweep, export, report, catalog.
+    Answers are the documents that `plan X --json` prints. Nothing is executed.
     """
     if not stdio:
         raise click.UsageError("say how to be reached: --stdio is the one way there is")
     if sys.stdin is None or sys.stdout is None:
         raise click.UsageError("--stdio: standard input or output is closed: open both")
-    for folder in readable:
-        if not folder.is_dir():
-            raise click.UsageError(f"--allow-files {folder}: no such folder")
-    folders = tuple(folder.resolve() for folder in readable)
-    for one in (catalog, check, compare, estimate, explain, search, why_not):
-        load(one)  # before calls come, so that no process of a call waits for it
+    allowed = {"--allow-files": readable, "--write-files": (writable,) if writable else ()}
+    for option, folders in allowed.items():
+        for folder in folders:
+            if not folder.is_dir():
+                raise click.UsageError(f"{option} {folder}: no such folder")
+    read, write = (tuple(folder.resolve() for folder in one) for one in allowed.values())
+    for one in TOOLS.values():  # before calls come, so that no process of a call waits for it
+        named(f"trainplan.cli.commands.{COMMANDS[one.command].module}:command")
     try:
-        named("trainplan.cli.serve.server:run")(limits=limits, readable=folders, workers=workers)
+        named("trainplan.cli.serve.server:run")(
+            limits=limits, readable=read, writable=next(iter(write), None), workers=workers
+        )
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] not in SDK:
             raise

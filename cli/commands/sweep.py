@@ -18,12 +18,12 @@ from trainplan.cli.options import (
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks import show
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import SweepDocument
     from trainplan.cli.files import load_measured
     from trainplan.cli.pages import screen
     from trainplan.cli.processes import Processes
-    from trainplan.cli.terminal import Clock, show_json
+    from trainplan.cli.terminal import Clock
     from trainplan.cli.values import ReportFile, load_written, remark_objective, spelled_out
     from trainplan.planner.cases import Case
     from trainplan.planner.comparisons import parse_varied, sweep
@@ -79,10 +79,7 @@ def command(
         swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
     document = SweepDocument.of(found.job, swept).json()
-    if as_json:
-        show_json(document)
-    else:
-        show(*screen(swept, found.job))
+    answer(document, screen(swept, found.job), as_json=as_json)
     report.write(document)
     if not any(point.tokens_per_s for curve in swept.curves for point in curve.points):
         click.get_current_context().exit(NO_PLAN)

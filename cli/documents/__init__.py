@@ -13,7 +13,7 @@ DOCUMENTS: all of them by name, and who writes or reads each.
 equal: is every combination of `plan verify` equal to one process?
 EstimateDocument: what one layout costs.
 ExplainDocument: what limits a plan, and what more would buy.
-held_text: settings of a point of a sweep, such as `tp=8, gpus=64`.
+FilesDocument: launch files and reports.
 InfeasibleDocument: nothing fits, and what would make it fit.
 place_text: where something stands in a launch, such as `train.sh:12`.
 RankingDocument: all schedules of a shape.
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from trainplan.cli.documents.check import CheckDocument, place_text
     from trainplan.cli.documents.compared import CompareDocument, WhyNotDocument
     from trainplan.cli.documents.explain import ExplainDocument
+    from trainplan.cli.documents.files import FilesDocument
     from trainplan.cli.documents.registry import DOCUMENTS, document_schema
     from trainplan.cli.documents.schedules import (
         RankingDocument,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
         SimulateDocument,
     )
     from trainplan.cli.documents.searches import EstimateDocument, InfeasibleDocument
-    from trainplan.cli.documents.sweep import Curve, SweepDocument, SweepPoint, held_text
+    from trainplan.cli.documents.sweep import Curve, SweepDocument, SweepPoint
     from trainplan.cli.documents.validate import ValidatedGroup, ValidateDocument, ValidatedRow
     from trainplan.cli.documents.verify import (
         VerifyEnded,

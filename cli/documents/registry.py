@@ -16,7 +16,16 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from trainplan.cli.documents import catalog, compared, schedules, searches, sweep, validate, verify
+from trainplan.cli.documents import (
+    catalog,
+    compared,
+    files,
+    schedules,
+    searches,
+    sweep,
+    validate,
+    verify,
+)
 from trainplan.cli.documents.check import CheckDocument
 from trainplan.cli.documents.explain import ExplainDocument
 from trainplan.costmodel.architecture import ModelSpec
@@ -138,6 +147,7 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
         "compare": Entry(compared.CompareDocument, "plan compare --json"),
         "sweep": Entry(sweep.SweepDocument, "plan sweep --json"),
         "check": Entry(CheckDocument, "plan check --json"),
+        "files": Entry(files.FilesDocument, "plan export --json and plan report --json"),
         "tune-event": Entry(Event, "a line of plan tune --json"),
         "tuned-plan": Entry(TunedPlanDocument, "plan.json in the folder of plan tune"),
         "validate": Entry(validate.ValidateDocument, "plan validate --json"),

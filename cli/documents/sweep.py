@@ -98,13 +98,13 @@ class SweepDocument(OfJob):
         if not planned:
             return "No point has a plan."
         speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
-        line = f"Fastest at {held_text(best.settings)}: {speed:,.0f} tokens/s"
+        line = f"Fastest at {SweepDocument.held(best.settings)}: {speed:,.0f} tokens/s"
         knees = [point for _, point in points if point.knee]
         if len(knees) == 1:
-            line += f"; knee at {held_text(knees[0].settings)}"
+            line += f"; knee at {SweepDocument.held(knees[0].settings)}"
         return line + "."
 
-
-def held_text(settings: tuple[Setting, ...]) -> str:
-    """`tp=8, gpus=64`."""
-    return ", ".join(f"{setting.knob}={setting.value}" for setting in settings)
+    @staticmethod
+    def held(settings: tuple[Setting, ...]) -> str:
+        """`tp=8, gpus=64`."""
+        return ", ".join(f"{setting.knob}={setting.value}" for setting in settings)

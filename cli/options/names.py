@@ -165,7 +165,7 @@ nccl-tests
 """),
 )
 DOCUMENTS = _names("""
-plan infeasible offers pareto estimate explain why-not compare sweep check tune-event tuned-plan
-validate verify-event schedule schedules simulate catalog calibration profile cluster model run
-machine
+plan infeasible offers pareto estimate explain why-not compare sweep check files tune-event
+tuned-plan validate verify-event schedule schedules simulate catalog calibration profile cluster
+model run machine
 """)

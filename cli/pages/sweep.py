@@ -18,7 +18,7 @@ from trainplan.cli.blocks import (
     stacked,
     table,
 )
-from trainplan.cli.documents import SweepDocument, SweepPoint, held_text
+from trainplan.cli.documents import SweepDocument, SweepPoint
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.words import DOT, layout_line, no_plan_text, percent, seconds
 from trainplan.costmodel.architecture import ModelSpec
@@ -38,8 +38,8 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
     yield job_line(job)
     for one in swept.curves:
         every = tuple(map(SweepPoint.of, one.points))
-        points = points_table(swept.varied[0].knob, every, job.model, held_text(one.held))
-        yield headed(held_text(one.held), points) if one.held else points
+        points = points_table(swept.varied[0].knob, every, job.model, SweepDocument.held(one.held))
+        yield headed(SweepDocument.held(one.held), points) if one.held else points
         yield from _drawn(swept, one)
     yield legend(swept)
 

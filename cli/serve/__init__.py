@@ -6,6 +6,7 @@ follows and ends its process, `shown` keeps an answer within bounds, `lines` rea
 `server` answers them.
 
 Limits: what a call may take.
+TOOLS: what may be asked, by name.
 """
 
 from typing import TYPE_CHECKING
@@ -14,5 +15,6 @@ from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
     from trainplan.cli.serve.calls import Limits
+    from trainplan.cli.serve.tools import TOOLS
 else:
     __getattr__ = door(__name__)

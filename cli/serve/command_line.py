@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from trainplan.cli.serve.fields import Apart, Inline, Positional, Request, Subcommand
+from trainplan.cli.serve.fields import Apart, Inline, New, Positional, Request, Subcommand
 from trainplan.cli.serve.requests import CheckRequest
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
@@ -20,15 +20,16 @@ KEPT = re.compile(r"plan-\d{1,9}")
 
 
 def command_line(
-    command: str, request: Request, plans: Mapping[str, str], folder: Path
+    command: str, request: Request, plans: Mapping[str, str], folder: Path, writable: Path | None
 ) -> tuple[str, ...]:
     """The words after `plan`; documents that are given inline are written into `folder`.
 
-    `plans` are the documents that were kept, by their names. A field becomes the option of its
-    name; those the client leaves out are left out, so defaults are those of the command.
+    `plans` are the documents that were kept, by their names; in `writable` new files are made. A
+    field becomes the option of its name; those the client leaves out are left out, so defaults are
+    those of the command.
 
     Raises:
-        SpecError: A file of a launch has no plain name, or a text has a NUL character.
+        SpecError: A file has no plain name or may not be made, or a text has a NUL character.
     """
     options, words = ["--json"], command.split()
     positional = [str(_launch(request, folder))] if isinstance(request, CheckRequest) else []
@@ -39,6 +40,8 @@ def command_line(
             continue
         if Inline in marks:
             value = _written(name, value, plans, folder)
+        if New in marks:
+            value = _new(name, value, writable)
         if Subcommand in marks:
             words.append(value)
         elif Positional in marks:
@@ -58,6 +61,15 @@ def _option(name: str, value: object) -> Iterator[str]:
     else:
         for one in value if isinstance(value, list | tuple) else [value]:
             yield f"{option}={one}"
+
+
+def _new(name: str, value: str, writable: Path | None) -> Path:
+    """The path of a file or folder to make."""
+    if writable is None:
+        raise SpecError(f"{name}: nothing is written here: start it with --write-files FOLDER")
+    if not PLAIN.fullmatch(value):
+        raise SpecError(f"{name}: {value[:60]!r}: give a bare name, without folders")
+    return writable / value
 
 
 def _written(name: str, value: object, plans: Mapping[str, str], folder: Path) -> object:

@@ -27,6 +27,10 @@ class Inline:
     """Marks a field that is a name, or a document that is given inline."""
 
 
+class New:
+    """Marks a field that is the name of a file or folder to make, where the server allows it."""
+
+
 class Apart:
     """Marks a field that is for the server, not for the command."""
 
@@ -73,6 +77,16 @@ class Request(BaseModel):
     """What every tool takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def marked(cls, mark: type) -> list[str]:
+        """Its fields with a mark."""
+        fields = cls.model_fields.items()
+        return [name for name, one in fields if any(isinstance(m, mark) for m in one.metadata)]
+
+    def stated(self, mark: type) -> bool:
+        """Is one of them given?"""
+        return any(getattr(self, name) is not None for name in self.marked(mark))
 
     parts: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from trainplan.cli.serve.fields import (
     Inline,
     Layout,
     MemoryMargin,
+    New,
     PlanGiven,
     Positional,
     Profiles,
@@ -171,6 +172,63 @@ class CompareRequest(Request):
 
     first: PlanGiven
     second: PlanGiven
+    profile: Profiles = ()
+
+
+class SweepRequest(ExplainRequest):
+    """`plan sweep`."""
+
+    vary: list[str] = Field(
+        description=f"KNOB=VALUES: gpus=64..4096 doubles, tp=1,2,4 lists; {', '.join(names.KNOBS)} "
+        "(nic multiplies) and fields of a layout. The first is the curve, more give one each.",
+        examples=[["gpus=64..4096"]],
+    )
+    weak: bool = Field(default=False, description="Grow the batch with the GPUs: weak scaling.")
+
+
+class ExportRequest(Request):
+    """`plan export`."""
+
+    plan: PlanGiven
+    candidate: int | None = Field(None, description="Rank of an alternative; null: the answer.")
+    runtime: str | None = Field(
+        None,
+        description="Training runtime that reads the files; null: the plan's own.",
+        json_schema_extra=one_of(*names.EXPORTERS, None),
+    )
+    launcher: str = Field(
+        "torchrun",
+        description="What starts the ranks.",
+        json_schema_extra=one_of(*names.LAUNCHERS),
+    )
+    trials: int | None = Field(
+        None, description="With slurm: an array job that tries so many of the best layouts."
+    )
+    keys: str | None = Field(
+        None,
+        description="Instead of files, settings of this project over Megatron.",
+        json_schema_extra=one_of(*names.KEY_TABLES, None),
+    )
+    output_dir: Annotated[
+        str | None, New(), Field(description="Name of a new folder in that of --write-files.")
+    ] = None
+
+
+class ReportRequest(Request):
+    """`plan report`."""
+
+    document: Annotated[
+        str | Given,
+        Inline(),
+        Positional(),
+        Field(
+            description="A plan, a profile, an answer of compare, sweep or search with `pareto`.",
+            examples=["plan-1"],
+        ),
+    ]
+    output: Annotated[
+        str, New(), Field(description="Name of a new HTML file in the folder of --write-files.")
+    ]
     profile: Profiles = ()
 
 

@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from trainplan.cli.serve.calls import GRACE_S, Calls, Kept, Limits, key_of
-from trainplan.cli.serve.fields import Request
+from trainplan.cli.serve.fields import New, Request
 from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
@@ -30,9 +30,9 @@ from trainplan.costmodel.spec import first_complaint
 NAME = "trainplan"
 INSTRUCTIONS = (
     "Plans parallel layouts (tensor, pipeline, context, data and expert parallelism) for training "
-    "large models. Begin with `search`; ask `explain` or `why_not` about the plan it keeps. "
-    "Answers are predictions of a cost model, proved against that model: nothing is run. Seconds "
-    "end in _s, bytes in _bytes."
+    "large models. Begin with `search`; ask `explain` or `why_not` about the plan it keeps, and "
+    "`export` for its launch files. Answers are predictions of a cost model, proved against that "
+    "model: nothing is run. Seconds end in _s, bytes in _bytes."
 )
 MESSAGE_FACTOR = 4
 """A message may have so many times the bytes of what it asks: JSON in JSON is escaped."""
@@ -46,8 +46,16 @@ Source: MCP specification 2025-11-25, basic/utilities/progress."""
 class Planner:
     """What the server answers."""
 
-    def __init__(self, limits: Limits, *, readable: tuple[Path, ...], workers: int | None) -> None:
-        self._limits, self._readable, self._workers = limits, readable, workers
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        readable: tuple[Path, ...],
+        writable: Path | None = None,
+        workers: int | None,
+    ) -> None:
+        self._limits, self._workers = limits, workers
+        self._readable, self._writable = readable, writable
         self._calls, self._kept = Calls(limits.calls), Kept()
 
     async def list_tools(
@@ -80,7 +88,7 @@ class Planner:
         _require_small(arguments, self._limits.input_bytes)
         request = _validated(tool.request, arguments)
         key = key_of(tool.command, arguments)
-        known = await self._kept.find(key)
+        known = None if request.stated(New) else await self._kept.find(key)
         if known is None:
             limit_s = self._limit_of(request)
             call = self._requested(tool, request, limit_s)
@@ -95,9 +103,8 @@ class Planner:
         extra = [f"--time-limit={limit_s:g}"] if tool.limited else []
         if tool.shared and self._workers:
             extra.append(f"--workers={self._workers}")
-        return Call(
-            tool.command, request, tuple(extra), dict(self._kept.plans), Path(), self._readable
-        )
+        where = Path(), self._readable, self._writable
+        return Call(tool.command, request, tuple(extra), dict(self._kept.plans), *where)
 
     def _limit_of(self, request: Request) -> float:
         """Seconds that a call may take.
@@ -119,7 +126,7 @@ class Planner:
         found = shown(document, request.parts, self._limits.output_bytes)
         notes = list(answer.remarks)
         if plan:
-            notes.append(f"Kept as {plan}: explain, why_not and compare take that name as a plan.")
+            notes.append(f"Kept as {plan}: tools that ask for a plan take that name.")
         if found.notes:
             notes.append(
                 f"Cut to {self._limits.output_bytes:,} bytes ({'; '.join(found.notes)}): ask the "
@@ -147,12 +154,16 @@ class _Notes:
 
 def _described(name: str) -> protocol.Tool:
     tool = TOOLS[name]
+    keeps = not tool.request.marked(New)
     return protocol.Tool(
         name=name,
         description=tool.says,
         input_schema=_untitled(tool.request.model_json_schema()),
         annotations=protocol.ToolAnnotations(
-            read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+            read_only_hint=keeps,
+            destructive_hint=False,
+            idempotent_hint=keeps,
+            open_world_hint=False,
         ),
     )
 
@@ -232,9 +243,11 @@ def server_of(planner: Planner) -> Server[Any]:
     )
 
 
-def run(limits: Limits, readable: tuple[Path, ...], workers: int | None) -> None:
+def run(
+    limits: Limits, readable: tuple[Path, ...], writable: Path | None, workers: int | None
+) -> None:
     """Answer over stdin and stdout until the client has gone."""
-    planner = Planner(limits, readable=readable, workers=workers)
+    planner = Planner(limits, readable=readable, writable=writable, workers=workers)
     signal.signal(signal.SIGTERM, _end)  # calls end first, and their folders go
     try:
         anyio.run(_serve, server_of(planner), MESSAGE_FACTOR * limits.input_bytes)

@@ -11,7 +11,10 @@ from trainplan.cli.serve.requests import (
     CompareRequest,
     EstimateRequest,
     ExplainRequest,
+    ExportRequest,
+    ReportRequest,
     SearchRequest,
+    SweepRequest,
     WhyNotRequest,
 )
 
@@ -41,7 +44,7 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             "memory, and prove it; nothing is run. Answers with the layout, step time in seconds, "
             "memory in bytes, alternatives and the proof (`plan schema plan`); where nothing fits, "
             "with what would (`plan schema infeasible`); with `pareto`, with a front. A plan is "
-            "kept under a name that explain, why_not and compare take. Takes seconds, of the "
+            "kept under a name that all tools take that ask for a plan. Takes seconds, of the "
             "largest models minutes.",
             shared=True,
         ),
@@ -73,6 +76,24 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
         ),
         "compare": Entry(
             "compare", CompareRequest, "Compare two plans, term by term (`plan schema compare`)."
+        ),
+        "sweep": Entry(
+            "sweep",
+            SweepRequest,
+            "Vary the job of a plan, such as its GPUs: speed, scaling efficiency and the best "
+            "layout of every point (`plan schema sweep`).",
+            shared=True,
+        ),
+        "export": Entry(
+            "export",
+            ExportRequest,
+            "The launch files of a plan: texts by name, the command that starts them, the "
+            "variables to set first (`plan schema files`). Nothing is run.",
+        ),
+        "report": Entry(
+            "report",
+            ReportRequest,
+            "Write a document as a page with charts for people, with `plan serve --write-files`.",
         ),
         "catalog": Entry(
             "catalog",

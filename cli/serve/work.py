@@ -44,6 +44,8 @@ class Call:
     """Empty: documents that are given inline are written into it."""
     readable: tuple[Path, ...]
     """Folders whose files may be read beside it."""
+    writable: Path | None = None
+    """Where new files are made; null: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def answer(call: Call, line: Connection) -> Answer:
 def _run(call: Call) -> str:
     """What is wrong, in one line; empty: nothing."""
     try:
-        words = command_line(call.command, call.request, call.plans, call.folder)
+        words = command_line(call.command, call.request, call.plans, call.folder, call.writable)
         _invoke(_with(words, call.extra))
     except click.exceptions.Exit:
         return ""

@@ -72,6 +72,10 @@ def questions(planned):
         yield "why-not", plan("why-not", planned, "--layout", layout, *limit, "--json").json
     yield "compare", plan("compare", planned, planned, "--json").json
     yield "sweep", plan("sweep", planned, "--vary", "gpus=8,16", *limit, "--json").json
+    yield "files", plan("export", planned, "--json").json
+    yield "files", plan("export", planned, "--keys", "verl", "--json").json
+    page = planned.with_name("report.html")
+    yield "files", plan("report", planned, "--output", page, "--json").json
     yield "check", plan("check", "--json", *limit, "--", *LAUNCH).json
     yield "simulate", plan("simulate", planned, "--json").json
 

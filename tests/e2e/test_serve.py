@@ -22,7 +22,7 @@ from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
 from trainplan.cli.serve import calls, server
 from trainplan.cli.serve.calls import Calls, Limits
-from trainplan.cli.serve.fields import Apart
+from trainplan.cli.serve.fields import Apart, New
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
 from trainplan.cli.serve.work import Answer, Call
@@ -57,15 +57,16 @@ def stdio():
         yield lambda tool, **arguments: portal.call(client.call_tool, tool, arguments)
 
 
-async def _ask(limits, readable, tool, arguments):
-    planner = Planner(limits, readable=readable, workers=1)
+async def _ask(limits, folders, tool, arguments):
+    planner = Planner(limits, **folders, workers=1)
     async with Client(server_of(planner), mode="legacy") as client:
         return await client.call_tool(tool, arguments)
 
 
-def ask(tool, arguments, *, limits=LIMITS, readable=()):
+def ask(tool, arguments, *, limits=LIMITS, readable=(), writable=None):
     """Ask a server in this process."""
-    return anyio.run(_ask, limits, readable, tool, arguments)
+    folders = {"readable": readable, "writable": writable}
+    return anyio.run(_ask, limits, folders, tool, arguments)
 
 
 def error_of(result):
@@ -99,6 +100,16 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
         ("estimate", {**JOB, "layout": "tp=2"}, ("estimate", *TINY, "--layout", "tp=2")),
         ("compare", {"first": "plan-1", "second": expected}, ("compare", path, path)),
         ("why_not", {"plan": "plan-1", "layout": "tp=8"}, ("why-not", path, "--layout", "tp=8")),
+        (
+            "sweep",
+            {"plan": "plan-1", "vary": ["gpus=4,8"]},
+            ("sweep", path, "--vary", "gpus=4,8"),
+        ),
+        (
+            "export",
+            {"plan": "plan-1", "launcher": "slurm"},
+            ("export", path, "--launcher", "slurm"),
+        ),
         ("catalog", {"kind": "gpus", "name": "l4"}, ("catalog", "gpus", "l4")),
         (
             "check",
@@ -114,7 +125,7 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
     explained = stdio("explain", plan="plan-1", time_limit=1)
     assert explained.structured_content["schema"] == "trainplan/explain/v1"
     assert explained.content[0].text.startswith(explained.structured_content["verdict"])
-    assert set(TOOLS) == {"search", "explain", *(tool for tool, _, _ in cases)}
+    assert set(TOOLS) == {"search", "explain", "report", *(tool for tool, _, _ in cases)}
 
 
 BAD = {
@@ -127,6 +138,12 @@ BAD = {
         ("why-not", "plan.json", "--layout", "tp"),
     ),
     "compare": ({"first": {}, "second": {}}, ("compare", "first.json", "second.json")),
+    "sweep": ({"plan": {}, "vary": ["gpsu=8"]}, ("sweep", "plan.json", "--vary", "gpsu=8")),
+    "export": ({"plan": {"schema": "x/v9"}}, ("export", "plan.json", "--json")),
+    "report": (
+        {"document": {"schema": "x/v9"}, "output": "r.html"},
+        ("report", "document.json", "--output", "r.html"),
+    ),
     "catalog": ({"kind": "gpus", "name": "l5"}, ("catalog", "gpus", "l5")),
 }
 
@@ -139,7 +156,8 @@ def test_bad_input_gets_the_line_that_the_command_prints(tool, tmp_path, monkeyp
         if isinstance(value, dict):
             (tmp_path / f"{name}.json").write_text(json.dumps(value))
     (tmp_path / "LAUNCH").write_text(LAUNCH)
-    assert f"plan: error: {error_of(ask(tool, arguments))}" == refused(plan(*words))
+    stated = error_of(ask(tool, arguments, writable=tmp_path))
+    assert f"plan: error: {stated}" == refused(plan(*words))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +243,76 @@ def test_files_are_read_in_folders_that_are_allowed_alone(tmp_path):
     assert "--allow-files" in error_of(
         ask("catalog", {"kind": "models", "name": str(allowed / "model.yaml")})
     )
+
+
+async def _session(folder):
+    """An agent, from the names of the catalog to a folder that starts a training."""
+    planner = Planner(LIMITS, readable=(), writable=folder, workers=1)
+    async with Client(server_of(planner), mode="legacy") as client:
+
+        async def ask_for(tool, **arguments):
+            answer = await client.call_tool(tool, arguments)
+            assert not answer.is_error, answer.content
+            return answer.structured_content
+
+        gpus = await ask_for("catalog", kind="gpus", parts=["gpus"])
+        gpu = next(name for name in gpus["gpus"] if name.startswith("h100-sxm"))
+        await ask_for("search", **{**JOB, "cluster": f"1x8:{gpu}"})
+        reasons = await ask_for("why_not", plan="plan-1", layout="tp=4")
+        swept = await ask_for("sweep", plan="plan-1", vary=["gpus=2,8"])
+        launch = await ask_for("export", plan="plan-1")
+        again = await ask_for("export", plan="plan-1", parts=["files.run.sh"])
+        made = await ask_for("export", plan="plan-1", output_dir="launch")
+        pages = [
+            await ask_for("report", document=document, output=f"{number}.html")
+            for number, document in enumerate(("plan-1", swept))
+        ]
+        twice = await client.call_tool("export", {"plan": "plan-1", "output_dir": "launch"})
+    return reasons, launch, again, made, pages, error_of(twice)
+
+
+def test_an_agent_goes_from_a_search_to_files_that_start_the_training(tmp_path):
+    folder = tmp_path.resolve()
+    reasons, launch, again, made, pages, twice = anyio.run(_session, folder)
+    assert reasons["verdict"] == "slower"
+    assert launch["written"] == []
+    assert launch["start"] == "./run.sh"
+    assert again["files.run.sh"] == launch["files"]["run.sh"]
+    assert made["files"] == launch["files"]
+    assert made["written"] == [str(folder / "launch" / name) for name in ("run.sh", "plan.json")]
+    script = folder / "launch" / "run.sh"
+    assert os.access(script, os.X_OK)
+    assert script.read_text() == launch["files"]["run.sh"]
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    unset = subprocess.run(["bash", script], check=False, capture_output=True, text=True)
+    assert any(name in unset.stderr for name in launch["variables"])
+    checked = plan("check", script, "--cluster", "1x8:h100-sxm", "--time-limit", "1", "--json")
+    assert checked.json["layout"]["dp"] == 8
+    for number, page in enumerate(pages):
+        assert page["written"] == [str(folder / f"{number}.html")]
+        text = (folder / f"{number}.html").read_text()
+        assert "</html>" in text
+        assert "trainplan-run-" not in text  # the folder of the call is nobody's
+    assert twice.endswith("exists; --force replaces the files plan writes into it")
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "", ".x", "x" * 100, "a\0b"])
+def test_files_are_made_under_bare_names_in_the_allowed_folder_alone(name, tmp_path):
+    arguments = {"document": {}, "output": name}
+    assert "a bare name" in error_of(ask("report", arguments, writable=tmp_path))
+    assert "--write-files" in error_of(ask("report", {**arguments, "output": "x"}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_is_replaced_through_a_link(tmp_path):
+    outside = tmp_path / "outside.html"
+    outside.write_text("mine")
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    (allowed / "r.html").symlink_to(outside)
+    arguments = {"document": {"schema": "x"}, "output": "r.html"}
+    assert "exists" in error_of(ask("report", arguments, writable=allowed))
+    assert outside.read_text() == "mine"
 
 
 def test_parts_of_an_answer_are_given_without_another_search():
@@ -385,10 +473,21 @@ def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_wit
     process.stderr.close()
 
 
-NOT_REQUESTED = {"as_json", "output", "force", "workers", "write", "launch", "report", "verbose"}
+NOT_REQUESTED = {
+    "as_json",
+    "output",
+    "output_dir",
+    "force",
+    "workers",
+    "write",
+    "launch",
+    "report",
+    "verbose",
+}
 NOT_REQUESTED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
 NOT_REQUESTED |= {"wanted"}  # so does `layout`, which a command takes in two places
 NOT_REQUESTED |= {"offers"}  # a file of the user's; a client asks for one `price` after the other
+NOT_REQUESTED |= {"one_rank"}  # it measures, on a GPU of the user's
 """What the server decides, or has no use for."""
 CALLED = {
     "profile": "profiles",
@@ -415,7 +514,9 @@ def test_a_request_has_the_options_of_its_command_and_their_defaults(tool):
         if not any(isinstance(mark, Apart) for mark in field.metadata)
     }
     apart = {"time_limit"} if entry.limited else set()
-    assert set(fields) == set(options) - NOT_REQUESTED - apart
+    made = set(entry.request.marked(New))
+    assert made <= set(options)
+    assert set(fields) == (set(options) - NOT_REQUESTED - apart) | made
     for name, field in fields.items():
         option = options[name]
         of_machine = name == "cluster" and field.is_required()  # this one is not asked for GPUs

@@ -71,14 +71,15 @@ ARGUMENTS = {
     "check": {"script": LAUNCH, "cluster": "1x8:h100-sxm", **KEPT_SHORT},
     "explain": {**KEPT_SHORT},
     "why_not": {"layout": "tp=2"},
+    "sweep": {"vary": ["gpus=4,8"], **KEPT_SHORT},
     "catalog": {"kind": "models"},
 }
 """Of each tool, without what the test names a file for."""
 CASES = [
     (tool, name)
     for tool, entry in TOOLS.items()
-    for name, field in entry.request.model_fields.items()
-    if any(isinstance(mark, Inline) for mark in field.metadata)
+    for name in entry.request.marked(Inline)
+    if tool != "report"  # it makes a file each time, and is not kept
 ]
 
 
