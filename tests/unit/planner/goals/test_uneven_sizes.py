@@ -1,6 +1,7 @@
 """Money and the fewest GPUs are searched with uneven stages too, on every size of the cluster."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,8 @@ from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
+Plain = partial(SearchOptions, search_options="none")
+"""Settings are searched by other tests: here are sizes and stages."""
 EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))
 
 
@@ -33,18 +36,18 @@ def job(make_job):
 @pytest.fixture(scope="module")
 def plan(job):
     """The cheapest."""
-    return search(job, SearchOptions(fix=PIPELINE, objective="cost"))
+    return search(job, Plain(fix=PIPELINE, objective="cost"))
 
 
 @pytest.fixture(scope="module")
 def even(job):
     """The cheapest with even stages."""
-    return search(job, SearchOptions(fix=EVEN, objective="cost"))
+    return search(job, Plain(fix=EVEN, objective="cost"))
 
 
 def money(job, fix):
     """Of the fastest layout, searched for its time on every size."""
-    plans = [(one, search(one, SearchOptions(fix=fix))) for one in part_jobs(job)]
+    plans = [(one, search(one, Plain(fix=fix))) for one in part_jobs(job)]
     return {
         one.cluster.num_gpus: plan.best.estimate.step_time_s * scale_of(one, "cost")
         for one, plan in plans
@@ -79,29 +82,27 @@ def days_of_run(job, step_s):
 def steps_of_small(job):
     """Seconds of the fastest layout on one node, with stages of any kind and with even ones."""
     small = part_jobs(job)[0]
-    plans = (search(small, SearchOptions(fix=fix)) for fix in (PIPELINE, EVEN))
+    plans = (search(small, Plain(fix=fix)) for fix in (PIPELINE, EVEN))
     return tuple(plan.best.estimate.step_time_s for plan in plans)
 
 
 def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
     small, (uneven_result, even) = part_jobs(job)[0], steps_of_small
     days = days_of_run(job, (uneven_result + even) / 2)
-    plan = search(small, SearchOptions(fix=PIPELINE, deadline_days=days))
+    plan = search(small, Plain(fix=PIPELINE, deadline_days=days))
     assert plan.best.estimate.step_time_s == pytest.approx(uneven_result)
     with pytest.raises(SpecError, match=r"on all 4 GPUs takes [0-9.]+ hours"):
-        search(small, SearchOptions(fix=EVEN, deadline_days=days))
+        search(small, Plain(fix=EVEN, deadline_days=days))
     with pytest.raises(SpecError, match=r"the fastest on all 4 GPUs takes"):
-        search(
-            small, SearchOptions(fix=PIPELINE, deadline_days=days_of_run(job, uneven_result * 0.99))
-        )
+        search(small, Plain(fix=PIPELINE, deadline_days=days_of_run(job, uneven_result * 0.99)))
 
 
 def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
     uneven_result, even = steps_of_small
     days = days_of_run(job, (uneven_result + even) / 2)
     wanted = {"objective": "gpus", "deadline_days": days}
-    plan = search(job, SearchOptions(fix=PIPELINE, **wanted))
-    more = search(job, SearchOptions(fix=EVEN, **wanted))
+    plan = search(job, Plain(fix=PIPELINE, **wanted))
+    more = search(job, Plain(fix=EVEN, **wanted))
     assert plan.job.cluster.num_gpus == 4 < more.job.cluster.num_gpus
     assert plan.best.estimate.step_time_s == pytest.approx(uneven_result)
     assert plan.certificate.objective.gap_fraction == 0
@@ -110,8 +111,8 @@ def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
 
 def test_the_fewest_gpus_run_the_fastest_layout_they_can(job):
     days = 365.0
-    plan = search(job, SearchOptions(fix=PIPELINE, objective="gpus", deadline_days=days))
-    fastest = search(plan.job, SearchOptions(fix=PIPELINE))
+    plan = search(job, Plain(fix=PIPELINE, objective="gpus", deadline_days=days))
+    fastest = search(plan.job, Plain(fix=PIPELINE))
     assert plan.best.estimate.step_time_s == pytest.approx(fastest.best.estimate.step_time_s)
     assert plan.certificate.uneven_stages is not None
 
@@ -119,7 +120,7 @@ def test_the_fewest_gpus_run_the_fastest_layout_they_can(job):
 def test_a_search_cut_short_gives_the_layout_it_has_and_claims_no_proof(job, plan):
     whole = plan.certificate.objective
     for steps in range(0, 60, number(18, by_night=6)):
-        cut = search(job, SearchOptions(fix=PIPELINE, objective="cost"), Steps(steps))
+        cut = search(job, Plain(fix=PIPELINE, objective="cost"), Steps(steps))
         target = cut.certificate.objective
         assert isinstance(cut.best.layout, Layout)
         assert target.lower_bound <= whole.value * (1 + 1e-9)
