@@ -1,5 +1,7 @@
 """A search goes on with uneven stages, and says what of them is proven."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -32,12 +34,14 @@ FOUR_BY_TWENTY = tuple(
     parse_choice(text, excluded=False)
     for text in ("tp=4", "pp=4", "vpp=20", "cp=2", "micro_batch_size=1")
 )
+Plain = partial(SearchOptions, search_options="none")
+"""Settings are searched by other tests: here are stages."""
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
 
 
 def test_stages_follow_the_work_where_the_head_is_heavy(job):
-    uneven_result = search(job, SearchOptions(fix=PIPELINE))
-    even = search(job, SearchOptions(fix=(*PIPELINE, parse_choice("stages=even", excluded=False))))
+    uneven_result = search(job, Plain(fix=PIPELINE))
+    even = search(job, Plain(fix=(*PIPELINE, parse_choice("stages=even", excluded=False))))
     stages = uneven_result.best.layout.stages
     assert stages is not None
     assert stages[0].layers > stages[1].layers
@@ -49,7 +53,7 @@ def test_stages_follow_the_work_where_the_head_is_heavy(job):
 
 
 def test_two_groups_of_one_gpu_are_planned_as_one(job):
-    options = SearchOptions(fix=PIPELINE, top=1)
+    options = Plain(fix=PIPELINE, top=1)
     halves = job.model_copy(update={"cluster": parse_cluster("1x4:h100-sxm+1x4:h100-sxm")})
     whole = job.model_copy(update={"cluster": parse_cluster("2x4:h100-sxm")})
     one, other = (search(each, options) for each in (halves, whole))
@@ -58,7 +62,7 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
-    wanted = SearchOptions(fix=PIPELINE, search_options="none")
+    wanted = Plain(fix=PIPELINE)
     whole = search(job, wanted)
     proofs = {}
 
@@ -148,8 +152,8 @@ EVEN_OUT = (parse_choice("stages=even", excluded=True),)
 
 
 def test_free_stages_are_what_a_search_without_a_choice_gives(job):
-    plan = search(job, SearchOptions(fix=PIPELINE))
-    uneven_result = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=free"))))
+    plan = search(job, Plain(fix=PIPELINE))
+    uneven_result = search(job, Plain(fix=(*PIPELINE, *held("stages=free"))))
     assert uneven_result.best == plan.best
     assert uneven_result.certificate == plan.certificate
 
@@ -193,8 +197,8 @@ def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
 
 def test_excluding_free_stages_holds_the_even_split(job):
     uneven_result = parse_choice("stages=free", excluded=True)
-    even = search(job, SearchOptions(fix=(*PIPELINE, *held("stages=even"))))
-    assert search(job, SearchOptions(fix=PIPELINE, exclude=(uneven_result,))).best == even.best
+    even = search(job, Plain(fix=(*PIPELINE, *held("stages=even"))))
+    assert search(job, Plain(fix=PIPELINE, exclude=(uneven_result,))).best == even.best
 
 
 def test_without_even_stages_the_best_others_are_given_though_they_take_longer(make_job):
@@ -202,15 +206,15 @@ def test_without_even_stages_the_best_others_are_given_though_they_take_longer(m
     model = job.model.model_copy(update={"num_hidden_layers": 12, "vocab_size": 512})
     job = job.model_copy(update={"model": model})
     fix = held("pp=2", "vpp=1", "micro_batch_size=1", "recompute=none")
-    even = search(job, SearchOptions(fix=fix, search_options="none"))  # as uneven stages alone
-    plan = search(job, SearchOptions(fix=fix, exclude=EVEN_OUT))
+    even = search(job, Plain(fix=fix, search_options="none"))  # as uneven stages alone
+    plan = search(job, Plain(fix=fix, exclude=EVEN_OUT))
     assert even.best.layout.stages is None
     assert sorted(stage.layers for stage in plan.best.layout.stages) == [5, 7]
     assert plan.best.estimate.step_time_s > even.best.estimate.step_time_s
     assert plan.certificate.optimal
     assert plan.certificate.uneven_stages.even_step_time_s == even.best.estimate.step_time_s
     assert len(plan.candidates) == 1
-    alone = search(job, SearchOptions(fix=fix, exclude=EVEN_OUT, only_answer=True))
+    alone = search(job, Plain(fix=fix, exclude=EVEN_OUT, only_answer=True))
     assert alone.best.layout == plan.best.layout
 
 
@@ -235,7 +239,7 @@ def test_choices_of_two_objectives_have_even_stages(job):
 
 def test_unlike_groups_can_be_asked_for_uneven_stages(make_job):
     job = make_job("small-dense", "1x4:h100-sxm+1x4:a100-sxm-80gb")
-    plan = search(job, SearchOptions(fix=held("pp=2"), exclude=EVEN_OUT, only_answer=True))
+    plan = search(job, Plain(fix=held("pp=2"), exclude=EVEN_OUT, only_answer=True))
     assert len({stage.layers for stage in plan.best.layout.stages}) > 1
 
 
@@ -251,22 +255,22 @@ def test_unlike_groups_can_be_asked_for_uneven_stages(make_job):
     ],
 )
 def test_a_value_the_search_does_not_try_is_answered_with_those_it_tries(job, text, says):
-    answer = search(job, SearchOptions(fix=held(text), only_answer=True))
+    answer = search(job, Plain(fix=held(text), only_answer=True))
     assert answer.untried[0].startswith(f"--fix {text}: the search tries {says}")
 
 
 def test_values_the_search_tries_are_not_told(job):
-    answer = search(job, SearchOptions(fix=held("tp=8", "pp=8"), only_answer=True))
+    answer = search(job, Plain(fix=held("tp=8", "pp=8"), only_answer=True))
     assert answer.untried == ()
 
 
 def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
     held = ("tp=1", "cp=1", "micro_batch_size=1", "recompute=none", "offload=0")
     fix = (*PIPELINE, *(parse_choice(text, excluded=False) for text in held))
-    even = search(job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
+    even = search(job, Plain(fix=(*fix, parse_choice("stages=even", excluded=False))))
     memory = even.best.estimate.memory
     margin = 1 - (memory.peak_reserved_bytes - 1) / memory.capacity_bytes
-    plan = search(job, SearchOptions(fix=fix, memory_margin=margin))
+    plan = search(job, Plain(fix=fix, memory_margin=margin))
     assert plan.best.layout.stages is not None
     assert plan.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
     assert plan.certificate.lower_bound_s <= plan.best.estimate.step_time_s
