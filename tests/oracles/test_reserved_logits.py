@@ -36,6 +36,24 @@ def test_an_eager_loss_reserves_the_logits_beside_its_peak(tokens, vocab, steps)
     assert (seen.allocator.reserved - reserved) * each == pytest.approx(written, rel=0.01)
 
 
+def test_a_vocab_parallel_loss_of_megatron_holds_six_bytes_a_logit(monkeypatch):
+    """Logits in 16 bits beside one copy in fp32, on one rank: its all-reduces do nothing."""
+    name = "megatron.core.tensor_parallel.cross_entropy"
+    theirs = pytest.importorskip(name, reason="the oracle needs megatron-core: run `make oracles`")
+    parts = {"get_tensor_model_parallel_rank": 0, "get_tensor_model_parallel_world_size": 1}
+    for part, value in {**parts, "get_tensor_model_parallel_group": None}.items():
+        monkeypatch.setattr(theirs, part, lambda value=value: value)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *args, **settings: None)
+    tokens, vocab = 4_096, 32_000
+    with FakeTensorMode(), ReservedBytes() as seen:
+        labels = torch.zeros(tokens, dtype=torch.int64)
+        before = seen.now
+        logits = torch.empty(tokens, vocab, dtype=torch.bfloat16, requires_grad=True)
+        theirs.vocab_parallel_cross_entropy(logits * 1, labels).sum().backward()
+    seen_bytes = (seen.peak - before) / (tokens * vocab)
+    assert seen_bytes - 2 == pytest.approx(HEAD_BYTES["unfused"], rel=0.01)  # 2: `logits` itself
+
+
 def test_a_hole_is_filled_where_it_fits_best_and_neighbours_become_one():
     allocator = BestFit()
     starts = [allocator.take(size) for size in (4, 2, 8, 2)]

@@ -264,7 +264,17 @@ def test_control_c_in_the_middle_of_a_search_ends_it_with_the_best_so_far(worker
     job = with_value(with_value(LARGE, "--global-batch-size", "8192"), "--seq-length", "4096")
     program = f"import sys\n{WHILE_IT_SEARCHES}{IN_A_TERMINAL}"
     with subprocess.Popen(
-        [sys.executable, "-c", program, "search", *job, "--workers", workers],
+        [
+            sys.executable,
+            "-c",
+            program,
+            "search",
+            *job,
+            "--workers",
+            workers,
+            "--time-limit",
+            "600",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
