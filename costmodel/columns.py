@@ -39,12 +39,16 @@ def objects(values: Iterable[tuple[object, ...] | None]) -> ObjectColumn:
     return column
 
 
+LARGEST_LOOKED_UP = 1 << 20
+"""A table of so many values is as fast as a sort of few; micro batches may be far more."""
+
+
 def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
     """One row of every distinct combination of values, and for each row its combination.
 
     A formula of few columns is priced once for each combination and gathered by row. Values are
-    counts or codes, neither negative nor large: looking them up is faster than sorting. Shares are
-    sorted.
+    counts or codes, not negative: looking them up is faster than sorting. Shares and large counts
+    are sorted.
     """
     code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     if len(code) == 1:
@@ -59,7 +63,7 @@ def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
 
 def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
     """Place of each value among the distinct values in ascending order, and their number."""
-    if values.dtype != np.int64:  # shares
+    if values.dtype != np.int64 or values.max(initial=-1) > LARGEST_LOOKED_UP:
         found, places = np.unique(values, return_inverse=True)
         return places, len(found)
     present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)

@@ -8,7 +8,17 @@ from pathlib import Path
 import click
 from click import UsageError, echo
 
-from trainplan.cli.options import CANDIDATE, FORCE, JSON, PATH, PLAN, OneOf, names, page
+from trainplan.cli.options import (
+    CANDIDATE,
+    FORCE,
+    JSON,
+    PATH,
+    PLAN,
+    OneOf,
+    names,
+    page,
+    parameters,
+)
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
@@ -56,7 +66,7 @@ PLAN_FILE = "plan.json"
 )
 @click.option(
     "--trials",
-    type=click.IntRange(1, 1000),
+    type=parameters.IntRange(1, 1000),
     metavar="N",
     help="With slurm: an array job that tries the N best layouts of the plan, one after the other.",
 )
@@ -72,7 +82,7 @@ PLAN_FILE = "plan.json"
 )
 @click.option(
     "--one-rank",
-    type=click.IntRange(0, 1 << 30),
+    type=parameters.IntRange(0, 1 << 30),
     metavar="RANK",
     help="Instead of a launch: run_one_rank.sh, which runs this rank of the whole job on one GPU, "
     "communication faked, and logs its memory (Megatron-LM).",

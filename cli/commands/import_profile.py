@@ -17,6 +17,7 @@ from trainplan.cli.options import (
     job_option,
     names,
     page,
+    parameters,
     seq_length,
 )
 from trainplan.cli.terminal import imported_on_answer
@@ -71,7 +72,7 @@ REQUEST = (
     ),
     click.option(
         "--gpus-per-node",
-        type=click.IntRange(1, 1024),
+        type=parameters.IntRange(1, 1024),
         help="GPUs of one node, where the files do not say.",
     ),
     job_option("--model", "Whose layers were measured."),

@@ -195,11 +195,11 @@ WANTED = (
 NODES = (
     click.option(
         "--nproc-per-node",
-        type=click.IntRange(1, 1024),
+        type=parameters.IntRange(1, 1024),
         help="Processes of one node. [default: its GPUs, or two on a CPU]",
     ),
     click.option("--nnodes", type=parameters.Whole(1 << 16), default=1, help="Nodes."),
-    click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
+    click.option("--node-rank", type=parameters.IntRange(0), help="Number of this node, from 0."),
     click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
     click.option(
         "--timeout",

@@ -115,19 +115,10 @@ size_options = gathered(
 """`--placement` to `--split-backward`, as `sizes`."""
 
 
-def _positive(
-    context: click.Context, parameter: click.Parameter, value: float | None
-) -> float | None:
-    """Callback of a duration: negative ones are refused, and what is no number."""
-    if parameters.finite(context, parameter, value) is not None and value is not None and value < 0:
-        raise click.BadParameter(f"{value:g} is negative: a duration is 0 or more")
-    return value
-
-
 def _duration(name: str, text: str, default: float | None = None) -> Decorator:
     """An option whose value is a duration in any unit."""
     return click.option(
-        name, type=float, callback=_positive, default=default, metavar="TIME", help=text
+        name, type=parameters.FloatRange(0), default=default, metavar="TIME", help=text
     )
 
 
@@ -146,8 +137,7 @@ duration_options = gathered(
         ),
         click.option(
             "--attention-share",
-            type=click.FloatRange(0, 1),
-            callback=parameters.finite,
+            type=parameters.FloatRange(0, 1),
             default=0.0,
             help="Part of a forward pass that is attention, for sequence chunks.",
         ),

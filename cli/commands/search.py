@@ -172,7 +172,7 @@ search_options = gathered(
         ),
         memory_margin(0.05),
         click.option(
-            "--top", type=click.IntRange(1, 100), default=10, help="Alternatives to list."
+            "--top", type=parameters.IntRange(1, 100), default=10, help="Alternatives to list."
         ),
     ),
 )

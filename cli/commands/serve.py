@@ -43,7 +43,7 @@ limit_options = gathered(
         _seconds("--max-time-limit", 600.0, "The most that a call may state."),
         click.option(
             "--calls",
-            type=click.IntRange(1, 64),
+            type=parameters.IntRange(1, 64),
             default=2,
             help="Calls at the same time; others wait.",
         ),

@@ -97,7 +97,7 @@ REQUEST = (
 WAY = (
     click.option(
         "--nproc",
-        type=click.IntRange(1, 64),
+        type=parameters.IntRange(1, 64),
         metavar="N",
         help="Train in N processes of this machine, as `plan verify` does, without launch files.",
     ),
@@ -129,7 +129,7 @@ WAY = (
 LIMITS = (
     click.option(
         "--trials",
-        type=click.IntRange(1, 1000),
+        type=parameters.IntRange(1, 1000),
         default=8,
         help="At most so many; one that is repeated after a lost node counts once.",
     ),
@@ -141,7 +141,7 @@ LIMITS = (
     ),
     click.option(
         "--steps",
-        type=click.IntRange(2, 10_000),
+        type=parameters.IntRange(2, 10_000),
         default=10,
         help="Steps that are timed after a warm-up of two; up to twice as many if they are uneven.",
     ),

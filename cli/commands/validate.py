@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import JSON, PATH, PROFILE, memory_margin, page, report_options
+from trainplan.cli.options import (
+    JSON,
+    PATH,
+    PROFILE,
+    memory_margin,
+    page,
+    parameters,
+    report_options,
+)
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
@@ -45,7 +53,7 @@ SAME = 0.005
 )
 @click.option(
     "--worst",
-    type=click.IntRange(0, 1000),
+    type=parameters.IntRange(0, 1000),
     default=0,
     metavar="N",
     help="List the N runs that are most off, term by term.",

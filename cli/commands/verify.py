@@ -32,7 +32,10 @@ UNEQUAL = 3
     help="Processes of this machine.",
 )
 @click.option(
-    "--steps", type=click.IntRange(1, 20), default=3, help="Steps that are trained and compared."
+    "--steps",
+    type=parameters.IntRange(1, 20),
+    default=3,
+    help="Steps that are trained and compared.",
 )
 @click.option(
     "--timeout",

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -63,7 +63,7 @@ class Document:
         """
         self.refuse_large()
         try:
-            found = spec.model_validate(self.values)
+            return spec.model_validate(self.values)
         except ValidationError as error:
             first, *others = complaints(error)
             names = [
@@ -72,9 +72,6 @@ class Document:
             more = f"; also {', '.join(names[:LISTED])}" if names else ""
             more += f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
             raise self.error(f"{first.reason}{more}", first.place) from error
-        if place := _switch(self.values, found):
-            raise self.error("must be a number, got true or false", place)
-        return found
 
 
 def read_document(path: Path, *, entries: str = "", endless: Collection[str] = ()) -> Document:
@@ -131,23 +128,6 @@ def _large(value: object, place: tuple[str | int, ...] = ()) -> tuple[str | int,
     elif isinstance(value, list):
         parts = enumerate(value)
     found = (_large(part, (*place, name)) for name, part in parts)
-    return next((one for one in found if one is not None), None)
-
-
-def _switch(
-    value: object, read: object, place: tuple[str | int, ...] = ()
-) -> tuple[str | int, ...] | None:
-    """Where the first true or false stands that was read as a number; null: nowhere."""
-    if isinstance(value, bool):
-        return place if isinstance(read, int | float) and not isinstance(read, bool) else None
-    pairs: Iterable[tuple[str | int, object, object]] = ()
-    if isinstance(value, dict) and isinstance(read, Spec):
-        pairs = ((name, part, getattr(read, name, None)) for name, part in value.items())
-    elif isinstance(value, dict) and isinstance(read, Mapping):
-        pairs = ((name, part, read.get(name)) for name, part in value.items())
-    elif isinstance(value, list) and isinstance(read, tuple):
-        pairs = ((number, *both) for number, both in enumerate(zip(value, read, strict=False)))
-    found = (_switch(part, one, (*place, name)) for name, part, one in pairs)
     return next((one for one in found if one is not None), None)
 
 

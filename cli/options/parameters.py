@@ -25,16 +25,9 @@ NO_LIMIT = "none"
 WORLD = "world"
 """The mean of the world, which the cost model knows."""
 MOST_KG_PER_KWH = 10
-_DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?")
+_DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 MOST_BYTES = 2**50
-_PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%")
-
-
-def finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Callback of a number: NaN and infinity are refused."""
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is not a finite number")
-    return value
+_PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%", re.ASCII)
 
 
 def _number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "") -> Decimal:
@@ -43,6 +36,40 @@ def _number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "")
         return read_number(text, kind, bare=bare, forms=forms)
     except SpecError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _plain(
+    value: object, parameter: click.Parameter | None, context: click.Context | None
+) -> object:
+    """Refuse what Python takes for a number and nobody types: `1_0`, digits of other scripts."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise click.BadParameter(f"{value[:40]!r} is no number: write 0 to 9", context, parameter)
+    return value
+
+
+class IntRange(click.IntRange):
+    """A whole number within bounds, as it is usually written."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The number, which is in the range."""
+        number_or_text: Any = _plain(value, param, ctx)
+        return int(super().convert(number_or_text, param, ctx))
+
+
+class FloatRange(click.FloatRange):
+    """A finite number within bounds, as it is usually written."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number, which is in the range."""
+        number_or_text: Any = _plain(value, param, ctx)
+        number = float(super().convert(number_or_text, param, ctx))
+        if not math.isfinite(number):
+            raise click.BadParameter(f"{number} is not a finite number", ctx, param)
+        return number
 
 
 class Whole(click.IntRange):
@@ -83,6 +110,8 @@ def token_count(
     tokens = _number(value, "count", forms="15T, 300B or 1e12")
     if not 1 <= tokens <= MOST_TOKENS:
         raise click.BadParameter(f"{value} tokens: must be between 1 and 1e18")
+    if tokens % 1:
+        raise click.BadParameter(f"{value[:40]!r} is no whole number of tokens: write 15T or 1e12")
     return int(tokens)
 
 

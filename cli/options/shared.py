@@ -16,11 +16,12 @@ from trainplan.cli.options.names import (
     STATE_PRECISIONS,
 )
 from trainplan.cli.options.parameters import (
+    FloatRange,
+    IntRange,
     OneOf,
     Whole,
     byte_count,
     carbon_intensity,
-    finite,
     job_option,
     limit_seconds,
     token_count,
@@ -154,8 +155,7 @@ TRAIN = click.option(
 )
 LOSS_TOKENS = click.option(
     "--loss-tokens",
-    type=click.FloatRange(0, 1, min_open=True),
-    callback=finite,
+    type=FloatRange(1e-6, 1),
     default=1.0,
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
@@ -171,8 +171,7 @@ CARBON = click.option(
 )
 PUE = click.option(
     "--pue",
-    type=click.FloatRange(1, 10),
-    callback=finite,
+    type=FloatRange(1, 10),
     metavar="X",
     help="Energy of the site over that of its machines, such as 1.2.  [default: GPUs alone]",
 )
@@ -192,14 +191,14 @@ REPORT = click.option(
 )
 CANDIDATE = click.option(
     "--candidate",
-    type=click.IntRange(1, 1 << 30),
+    type=IntRange(1, 1 << 30),
     metavar="N",
     help="Rank of another layout of the plan's table.  [default: the best]",
 )
 FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
 WORKERS = click.option(
     "--workers",
-    type=click.IntRange(1, 64),
+    type=IntRange(1, 64),
     help="Processes that share the work; by default one for each core, at most 8.",
 )
 
@@ -212,8 +211,7 @@ def memory_margin(default: float) -> Decorator:
     """`--memory-margin` with its default."""
     return click.option(
         "--memory-margin",
-        type=click.FloatRange(0, 1, max_open=True),
-        callback=finite,
+        type=FloatRange(0, 1, max_open=True),
         default=default,
         help="Share of GPU memory that must stay free.",
     )
@@ -273,7 +271,7 @@ def output_options(unit: str = "") -> Decorator:
             FORCE,
             click.option(
                 "--width",
-                type=click.IntRange(40, 1000),
+                type=IntRange(40, 1000),
                 help="Columns of the timeline.  [default: those of the terminal]",
             ),
             JSON,

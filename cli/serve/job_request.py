@@ -103,7 +103,7 @@ class OfJob(Request):
         examples=["lora:rank=16,modules=all"],
     )
     loss_tokens: float = Field(
-        1.0, gt=0, le=1, description="Share of the tokens that count in the loss."
+        1.0, ge=1e-6, le=1, description="Share of the tokens that count in the loss."
     )
     runtime: str | None = Field(
         None,

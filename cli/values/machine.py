@@ -25,11 +25,13 @@ NIC_FORMS = (
 PRICE_FORMS = "write money for one GPU and hour, such as 2.5, '$2.5' or 'EUR 2'"
 _NIC = re.compile(
     r"((?P<count>\d{1,4}) *[xX*] *)?(?P<speed>\d{1,7}(\.\d{1,6})?) *"
-    r"(?P<unit>[Gg]b/s|[Gg]bps|[Gg]bit/s|GB/s|GBps)?(/(?P<of>gpu|node))?"
+    r"(?P<unit>[Gg]b/s|[Gg]bps|[Gg]bit/s|GB/s|GBps)?(/(?P<of>gpu|node))?",
+    re.ASCII,
 )
 _PRICE = re.compile(
     r"(?P<before>[$€£]|[A-Za-z]{3})? *(?P<money>\d{1,7}(\.\d{1,6})?) *(?P<after>[$€£]|[A-Za-z]{3})?"
-    r"(/(gpu|h|hour|gpu-hour|gpu/h))?"
+    r"(/(gpu|h|hour|gpu-hour|gpu/h))?",
+    re.ASCII,
 )
 _CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP"}
 BITS_OF_BYTE = 8
@@ -168,6 +170,8 @@ def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
     if match is None or (match["before"] and match["after"]):
         raise SpecError(f"--price {shortened(text)!r} is no price: {PRICE_FORMS}")
     money, sign = float(match["money"]), match["before"] or match["after"]
+    if not money:
+        raise SpecError("--price 0: must be above 0; without a price no money is stated")
     currency = _CURRENCIES.get(sign, sign.upper()) if sign else cluster.currency
     stated = {group.price_per_gpu_hour for group in cluster.groups} - {None}
     if stated:

@@ -130,4 +130,4 @@ def json_entry(file: str, text: str) -> Entry:
         return Entry(file, "", read_json(text))
     except ValueError as error:
         what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise SpecError(f"{file} is not JSON ({what[:SHOWN]}): give the file itself") from None
+        raise SpecError(f"{file} is not JSON ({what[: 3 * SHOWN]}): give the file itself") from None

@@ -37,7 +37,11 @@ WRITTEN: Mapping[NumberKind, Written] = MappingProxyType(
         "size": Written("size of memory", "30GiB, 30GB or 500MiB", _SIZES),
     }
 )
-_NUMBER = re.compile(r"(?P<digits>\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,2})?)(?P<suffix>[A-Za-z]*)")
+_NUMBER = re.compile(
+    r"(?P<digits>\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,2})?)(?P<suffix>[A-Za-z]*)", re.A
+)
+_GROUPED = re.compile(r"^\d{1,3}([_,]\d{3})+(?![_,\d])", re.ASCII)
+"""Thousands set off by commas or underscores."""
 
 
 def read_number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "") -> Decimal:
@@ -50,7 +54,7 @@ def read_number(text: str, kind: NumberKind, *, bare: bool = False, forms: str =
         SpecError: It states none; the message has the forms.
     """
     written = WRITTEN[kind]
-    plain = text.strip().translate({ord("_"): None, ord(","): None})
+    plain = _GROUPED.sub(lambda one: re.sub("[_,]", "", one[0]), text.strip(), count=1)
     match = _NUMBER.fullmatch(plain.replace(" ", "") if kind == "size" else plain)
     suffix = match["suffix"] if match else "?"
     factor = written.factors.get(suffix.upper() if "" in written.factors else suffix)

@@ -11,16 +11,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
 from trainplan.costmodel.job import Attention, CrossEntropy
+from trainplan.costmodel.spec import Amount, Degree, Spec, Whole, WholeOrZero
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]
@@ -57,8 +54,8 @@ Name = Annotated[str, AfterValidator(_escaped)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
+class _Record(Spec):
+    model_config = ConfigDict(extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
@@ -72,47 +69,47 @@ class _Record(BaseModel):
 class RunMla(_Record):
     """Multi-head latent attention."""
 
-    q_lora_rank: PositiveInt | None = None
-    kv_lora_rank: PositiveInt
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
+    q_lora_rank: Whole | None = None
+    kv_lora_rank: Whole
+    qk_nope_head_dim: Whole
+    qk_rope_head_dim: Whole
+    v_head_dim: Whole
 
 
 class RunMoe(_Record):
     """Mixture of experts."""
 
-    num_experts: PositiveInt
-    top_k: PositiveInt
-    expert_intermediate_size: PositiveInt
-    shared_expert_intermediate_size: NonNegativeInt | None = None
-    num_dense_layers: NonNegativeInt | None = None
+    num_experts: Whole
+    top_k: Whole
+    expert_intermediate_size: Whole
+    shared_expert_intermediate_size: WholeOrZero | None = None
+    num_dense_layers: WholeOrZero | None = None
 
 
 class RunModel(_Record):
     """Dimensions of the model."""
 
     name: Name = "custom"
-    num_layers: PositiveInt | None = None
-    hidden_size: PositiveInt | None = None
-    intermediate_size: PositiveInt | None = None
-    num_attention_heads: PositiveInt | None = None
-    num_key_value_heads: PositiveInt | None = None
-    head_dim: PositiveInt | None = None
-    vocab_size: PositiveInt | None = None
+    num_layers: Whole | None = None
+    hidden_size: Whole | None = None
+    intermediate_size: Whole | None = None
+    num_attention_heads: Whole | None = None
+    num_key_value_heads: Whole | None = None
+    head_dim: Whole | None = None
+    vocab_size: Whole | None = None
     gated_mlp: bool | None = None
     tie_word_embeddings: bool | None = None
     mla: RunMla | None = None
     sliding_window_layers: str | int | None = None
     moe: RunMoe | None = None
-    mtp_layers: NonNegativeInt | None = None
+    mtp_layers: WholeOrZero | None = None
 
 
 class RunWide(_Record):
     """Products that multiply in 16 bits where the others multiply in fewer."""
 
-    layers_at_start: NonNegativeInt = 0
-    layers_at_end: NonNegativeInt = 0
+    layers_at_start: WholeOrZero = 0
+    layers_at_end: WholeOrZero = 0
     attention: bool = False
     """Those of every layer that attends."""
     mtp: bool = False
@@ -124,8 +121,8 @@ class RunWide(_Record):
 class RunTraining(_Record):
     """How it was trained."""
 
-    seq_length: PositiveInt | None = None
-    global_batch_size: PositiveInt | None = None
+    seq_length: Whole | None = None
+    global_batch_size: Whole | None = None
     precision: Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"] | None = None
     precision_detail: str | None = None
     wide: RunWide | None = None
@@ -136,19 +133,19 @@ class RunCluster(_Record):
     """Where; bandwidths are datasheet GB/s of one GPU in one direction, or a remark."""
 
     gpu: str | None = None
-    num_gpus: PositiveInt | None = None
-    gpus_per_node: PositiveInt | None = None
-    nvlink_domain: PositiveInt | None = None
-    memory_gib: PositiveFloat | None = None
+    num_gpus: Degree | None = None
+    gpus_per_node: Degree | None = None
+    nvlink_domain: Degree | None = None
+    memory_gib: Amount | None = None
     nominal_inter_gb_per_s: float | str | None = None
 
 
 class RunStage(_Record):
     """One stage of a plan whose stages differ."""
 
-    tp: PositiveInt | None = None
-    dp: PositiveInt | None = None
-    ops: PositiveInt | None = None
+    tp: Degree | None = None
+    dp: Degree | None = None
+    ops: Whole | None = None
     recompute_frac: Share | None = None
 
 
@@ -164,19 +161,19 @@ class RunOverlap(_Record):
 class RunLayout(_Record):
     """How the job was cut over the ranks."""
 
-    tp: PositiveInt | None = None
-    pp: PositiveInt | None = None
-    vpp: PositiveInt | None = None
-    dp: PositiveInt | None = None
-    dp_replicate: PositiveInt | None = None
-    cp: PositiveInt | None = None
-    ep: PositiveInt | None = None
-    etp: PositiveInt | None = None
+    tp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    dp: Degree | None = None
+    dp_replicate: Degree | None = None
+    cp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
     sequence_parallel: bool | None = None
     zero_stage: int | None = Field(default=None, ge=0, le=3)
     distributed_optimizer: bool | None = None
     fsdp: bool | None = None
-    micro_batch_size: PositiveInt | None = None
+    micro_batch_size: Whole | None = None
     schedule: str | None = None
     recompute: Literal["none", "selective", "partial", "full"] | None = None
     recompute_modules: tuple[str, ...] | None = None
@@ -189,7 +186,7 @@ class RunLayout(_Record):
     gradient_dtype: Literal["bf16", "fp32"] | None = None
     fp8_param_gather: bool | None = None
     per_stage: tuple[RunStage, ...] | None = None
-    layers_per_stage: tuple[NonNegativeInt, ...] | None = None
+    layers_per_stage: tuple[WholeOrZero, ...] | None = None
     """Layers of every stage; where they are two more than the model has, the first counts the
     embedding as one, the last the head."""
     pp_layout: str | None = None
@@ -202,12 +199,12 @@ class RunLayout(_Record):
 class Measured(_Record):
     """What was measured."""
 
-    step_time_s: PositiveFloat | None = None
-    tokens_per_s_per_gpu: PositiveFloat | None = None
-    peak_memory_gib: PositiveFloat | None = None
+    step_time_s: Amount | None = None
+    tokens_per_s_per_gpu: Amount | None = None
+    peak_memory_gib: Amount | None = None
     peak_memory_kind: MemoryKind | None = None
     peak_memory_rank: MemoryRank | None = None
-    peak_reserved_gib: PositiveFloat | None = None
+    peak_reserved_gib: Amount | None = None
 
 
 class MeasuredRun(_Record):
@@ -222,7 +219,7 @@ class MeasuredRun(_Record):
     attention_backend: Attention | None = None
     measured: Measured = Measured()
     fits: bool | None = None
-    device_memory_gib: PositiveFloat | None = None
+    device_memory_gib: Amount | None = None
     evidence: str | None = None
     source_group: Name = "user"
     use: tuple[str, ...] = ()
@@ -241,7 +238,7 @@ class MeasuredRun(_Record):
         return frozenset(_unread(cls, values, "")) - NOT_READ
 
 
-def _unread(record: type[BaseModel], values: Mapping[str, object], place: str) -> Iterator[str]:
+def _unread(record: type[Spec], values: Mapping[str, object], place: str) -> Iterator[str]:
     for name, value in values.items():
         inner = _record_of(record, name)
         if name not in record.model_fields:
@@ -253,12 +250,12 @@ def _unread(record: type[BaseModel], values: Mapping[str, object], place: str) -
 
 
 @cache
-def _record_of(record: type[BaseModel], name: str) -> type[BaseModel] | None:
+def _record_of(record: type[Spec], name: str) -> type[Spec] | None:
     field = record.model_fields.get(name)
     return _record_in(field.annotation) if field else None
 
 
-def _record_in(annotation: object) -> type[BaseModel] | None:
+def _record_in(annotation: object) -> type[Spec] | None:
     """The record a field holds: itself, optional, or as items of a tuple."""
     if isinstance(annotation, type) and issubclass(annotation, _Record):
         return annotation

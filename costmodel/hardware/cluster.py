@@ -3,11 +3,11 @@
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
-from trainplan.costmodel.spec import Spec
+from trainplan.costmodel.spec import Amount, AmountOrZero, Spec
 
 MOST_LINKED_NODES = 1024
 """A matrix of more nodes does not fit in a configuration file."""
@@ -25,10 +25,10 @@ class LinkSpec(Spec):
 
     nodes: tuple[NodeName, ...] = Field(min_length=1, max_length=MOST_LINKED_NODES)
     """Host names, in the order they are given to the job today."""
-    gb_per_s: tuple[tuple[NonNegativeFloat, ...], ...]
+    gb_per_s: tuple[tuple[AmountOrZero, ...], ...]
     """GB/s from the node of the row to the node of the column; the diagonal is not read, and of
     both directions the slower counts."""
-    node_speed: tuple[PositiveFloat, ...] | None = None
+    node_speed: tuple[Amount, ...] | None = None
     """Speed of each node's GPUs over that of the others, 1 for a healthy node; null: all alike."""
 
     @model_validator(mode="after")
@@ -85,13 +85,13 @@ class DriveSpec(Spec):
 
     count: PositiveInt = Field(default=1, le=1 << 10)
     """Drives."""
-    tb: PositiveFloat
+    tb: Amount
     """Space in TB of 10^12 bytes."""
-    read_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    read_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S, le=1e12)
     """Sequential GB/s that each sustains; both ways or neither."""
-    write_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    write_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S, le=1e12)
     """Sequential GB/s that it sustains; null: not known, and nothing is kept there."""
-    tb_written: PositiveFloat | None = None
+    tb_written: Amount | None = None
     """TB that may be written in its life, as its maker warrants; null: not known."""
 
     @model_validator(mode="after")
@@ -106,11 +106,11 @@ class HostSpec(Spec):
 
     like: str | None = None
     """A host of the catalog, for instance `dgx-h100`."""
-    memory_gib: PositiveFloat | None = None
+    memory_gib: Amount | None = None
     """Memory that the training may use; null: not known, so not checked."""
-    memory_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    memory_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S, le=1e12)
     """Memory bandwidth of all processors together; null: no limit beside the GPUs' own links."""
-    adam_params_per_s: float | None = Field(default=None, ge=1.0)
+    adam_params_per_s: float | None = Field(default=None, ge=1.0, le=1e18)
     """Parameters that all processors update in a second; null: as published."""
     gpus_per_switch: PositiveInt | None = Field(default=None, le=1 << 10)
     """GPUs that share one link to the processors; null or 1: each has its own."""
@@ -131,7 +131,7 @@ class NicSpec(Spec):
 
     per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
     """Adapters of a node."""
-    gb_per_s: PositiveFloat
+    gb_per_s: Amount
     """Datasheet GB/s of one adapter in one direction (400 Gb/s = 50)."""
 
 
@@ -140,9 +140,9 @@ class FabricTier(Spec):
 
     reach_gpus: PositiveInt = Field(le=1 << 30)
     """GPUs below one switch group of this tier."""
-    oversubscription: float = Field(default=1.0, ge=1.0)
+    oversubscription: float = Field(default=1.0, ge=1.0, le=1e6)
     """Traffic that leaves this tier gets 1 / oversubscription of the NIC bandwidth."""
-    latency_us: NonNegativeFloat = 0.0
+    latency_us: AmountOrZero = 0.0
     """Extra latency of a message that leaves this tier."""
 
 
@@ -161,9 +161,9 @@ class NodeGroup(Spec):
     """GPUs that share one NVLink (or xGMI) domain; may exceed a node (GB200 NVL72: 72)."""
     nic: NicSpec | None = None
     """Null: the usual node's."""
-    memory_gib: PositiveFloat | None = None
+    memory_gib: Amount | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
-    price_per_gpu_hour: NonNegativeFloat | None = None
+    price_per_gpu_hour: AmountOrZero | None = None
     """Null: no money in the report."""
     host: HostSpec | None = None
     """Memory, processors and drives of one node; null: not known."""
@@ -212,9 +212,9 @@ class NodeGroup(Spec):
 class BetweenGroups(Spec):
     """The network that joins node groups."""
 
-    gb_per_s: PositiveFloat
+    gb_per_s: Amount
     """GB/s of one node towards nodes of other groups, in one direction (25 GbE = 3.125)."""
-    latency_us: NonNegativeFloat = 0.0
+    latency_us: AmountOrZero = 0.0
     """Extra latency of a message between groups."""
 
 

@@ -168,7 +168,7 @@ class TrainingSpec(Spec):
     """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
     """`bf16`, `fp16`, `fp8`, `mxfp8` or `nvfp4`."""
-    loss_tokens: PositiveFloat = Field(default=1.0, le=1.0)
+    loss_tokens: float = Field(default=1.0, ge=1e-6, le=1.0)
     """Share of the tokens that count in the loss; the rest has labels that are ignored."""
     tokens: PositiveInt | None = None
     """Length of the whole run; only used to report days, GPU-hours and money."""

@@ -7,14 +7,12 @@ from typing import Literal, Self, get_args
 
 from pydantic import (
     Field,
-    NonNegativeInt,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from trainplan.costmodel.spec import Spec
+from trainplan.costmodel.spec import Degree, Spec, Whole, WholeOrZero
 
 Recompute = Literal["none", "selective", "full"]
 Schedule = Literal[
@@ -75,7 +73,7 @@ class OffloadSpec(Spec):
     checkpoints: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of what is kept from forward to backward passes that is off the GPU between them: of a
     recomputed layer its input."""
-    stride: NonNegativeInt = 0
+    stride: WholeOrZero = 0
     """Of the subgroups of an offloaded optimizer every `stride`-th is updated on the GPU; 0: none.
     """
 
@@ -105,12 +103,12 @@ class OffloadSpec(Spec):
 class StageSpec(Spec):
     """What one virtual stage holds, where stages are not all alike."""
 
-    layers: NonNegativeInt
+    layers: WholeOrZero
     """Decoder layers, the next of the model after those of the stage before."""
-    recompute_num_layers: NonNegativeInt | None = None
+    recompute_num_layers: WholeOrZero | None = None
     """The first so many of them are recomputed in full; null: as many as the layout says. Belongs
     to `recompute="full"` with the block method."""
-    group: NonNegativeInt = 0
+    group: WholeOrZero = 0
     """Node group that runs it, by its place in the cluster; all 0: groups are not told apart."""
 
 
@@ -126,30 +124,30 @@ class Layout(Spec):
     expert data parallelism `tp * cp * dp / (etp * ep)`). World size is `tp * cp * pp * dp`.
     """
 
-    tp: PositiveInt = 1
+    tp: Degree = 1
     """Tensor parallelism of attention and dense MLP."""
-    pp: PositiveInt = 1
+    pp: Degree = 1
     """Pipeline ranks."""
-    vpp: PositiveInt = 1
+    vpp: Degree = 1
     """Virtual stages on one pipeline rank."""
-    cp: PositiveInt = 1
+    cp: Degree = 1
     """Context parallelism: the sequence is cut in `cp` pieces."""
-    cp_heads: PositiveInt = 1
+    cp_heads: Degree = 1
     """Of the context ranks so many neighbours exchange heads for sequence, inside a ring of the
     others; 1: one way of exchange for all."""
-    dp: PositiveInt = 1
+    dp: Degree = 1
     """Data parallelism."""
-    ep: PositiveInt = 1
+    ep: Degree = 1
     """Expert parallelism."""
-    etp: PositiveInt = 1
+    etp: Degree = 1
     """Tensor parallelism inside an expert."""
-    dp_replicate: PositiveInt = 1
+    dp_replicate: Degree = 1
     """HSDP: states are sharded over `dp / dp_replicate` replicas and replicated over the rest."""
     zero_stage: int = Field(default=1, ge=0, le=3)
     """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
     sequence_parallel: bool = False
     """Norms and residual stream are cut along the sequence over the `tp` ranks."""
-    micro_batch_size: PositiveInt = 1
+    micro_batch_size: Whole = 1
     """Sequences per micro batch on one replica."""
     schedule: Schedule = "1f1b"
     """`1f1b`, `interleaved`, or another that the runtime executes: `gpipe`, `breadth-first`,
@@ -160,7 +158,7 @@ class Layout(Spec):
     """What `recompute="selective"` recomputes."""
     recompute_method: Literal["uniform", "block"] | None = None
     """How `recompute="full"` is laid: every group of layers, or the first layers of each stage."""
-    recompute_num_layers: PositiveInt | None = None
+    recompute_num_layers: Whole | None = None
     """Layers per group (uniform), or recomputed layers per virtual stage (block)."""
     offload: OffloadSpec = OffloadSpec()
     """What is kept off the GPU."""

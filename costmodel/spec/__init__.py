@@ -1,15 +1,21 @@
 """What every stated document is made of: frozen, unknown keys refused, its errors in plain words.
 
+Amount: GB/s, GiB or seconds.
+AmountOrZero: the same, or none.
 complaints: all that is wrong, in the order of the fields.
+Degree: ranks, GPUs, nodes or stages.
 first_complaint: what to say where one line must do.
 MISSING: pydantic's types of errors for a key that is not there.
 shown: a value of user input, short enough for a message.
 Sourced: a catalog number with its source.
 Spec: an immutable, hashable value read from a file or given by the caller.
 UNKNOWN: pydantic's type of error for a key that no document has.
+Whole: sequences, tokens of a sequence or layers.
+WholeOrZero: the same, or none.
 """
 
 from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.spec.bounds import Amount, AmountOrZero, Degree, Whole, WholeOrZero
 from trainplan.costmodel.spec.validation_errors import (
     MISSING,
     UNKNOWN,

@@ -37,7 +37,12 @@ class Complaint:
 
 def complaints(error: ValidationError) -> tuple[Complaint, ...]:
     """All that is wrong, in the order of the fields."""
-    return tuple(Complaint(one["loc"], _reason(one)) for one in error.errors(include_url=False))
+    return tuple(Complaint(_place(one), _reason(one)) for one in error.errors(include_url=False))
+
+
+def _place(error: ErrorDetails) -> tuple[str | int, ...]:
+    """Without the names that pydantic gives to checks of ours."""
+    return tuple(one for one in error["loc"] if not str(one).startswith("function-"))
 
 
 def first_complaint(error: ValidationError) -> Complaint:

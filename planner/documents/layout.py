@@ -77,8 +77,8 @@ def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[W
     ):
         yield WrittenStage(
             layers=WrittenLayers(dense=dense, moe=sparse, mtp=mtp),
-            embedding=embedding,
-            head=head,
+            embedding=bool(embedding),
+            head=bool(head),
             recompute=layout.recompute,
             recompute_num_layers=stage.recompute_num_layers,
             offload=None,

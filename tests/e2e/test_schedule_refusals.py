@@ -27,7 +27,7 @@ def schedule(*arguments: str | Path) -> Outcome:
         (("--kind", "1f1b", "--pp", "4"), ("--num-microbatches",)),
         (("--kind", "1f1b", "--num-microbatches", "4"), ("--pp",)),
         (("--kind", "1f1b", *SIZES, "--forward", "nan"), ("not a finite number",)),
-        (("--kind", "1f1b", *SIZES, "--forward", "-1"), ("a duration is 0 or more",)),
+        (("--kind", "1f1b", *SIZES, "--forward", "-1"), ("not in the range x>=0",)),
         (("--kind", "1f1b", *SIZES, "--p2p", "inf"), ("--p2p",)),
         (("--kind", "1f1b", *SIZES, "--p2p", "1e300"), ("p2p is 1e+300", "a duration is 0, or")),
         (("--kind", "vocab-1f1b", *SIZES, "--vocab-forward", "1e300"), ("a duration is 0, or",)),

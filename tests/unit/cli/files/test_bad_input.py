@@ -23,6 +23,33 @@ def test_a_size_that_is_no_positive_whole_number_is_refused(option: str, value: 
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--global-batch-size", "6_4"), "is no number"),
+        (("--global-batch-size", "1,0"), "is no number"),
+        (("--seq-length", "\uff11\uff12\uff18"), "is no length"),
+        (("--top", "1_0"), "is no number: write 0 to 9"),
+        (("--memory-margin", "0.0_5"), "is no number: write 0 to 9"),
+        (("--loss-tokens", "1e-300"), "loss-tokens"),
+        (("--tokens", "1.5"), "is no whole number of tokens"),
+        (("--price", "0"), "must be above 0"),
+        (("--price", "\uff12"), "is no price"),
+        (("--option", "dropout=yes"), "dropout"),
+        (("--option", "dropout=1"), "dropout"),
+        (("--carbon", "\u0663"), "is no carbon dioxide"),
+    ],
+)
+def test_what_is_written_as_no_number_or_switch_is_refused(words: tuple[str, str], said: str):
+    refused(plan("search", *TINY, *words), said)
+
+
+@pytest.mark.parametrize("text", ["64", "6.4e1", "0064"])
+def test_a_number_may_be_written_as_usual(text: str):
+    batch = with_value(TINY, "--global-batch-size", text)
+    assert plan("estimate", *batch, "--layout", "tp=1").code == 0
+
+
+@pytest.mark.parametrize(
     ("option", "value"),
     [
         ("--memory-margin", "nan"),

@@ -1,0 +1,15 @@
+"""Numbers that documents state, each with the largest that is no slip: products stay finite."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+Degree = Annotated[int, Field(gt=0, le=1 << 20)]
+"""Ranks, GPUs, nodes or stages: as many as GPUs are planned."""
+Whole = Annotated[int, Field(gt=0, le=1 << 30)]
+"""Sequences, tokens of a sequence, layers: as of `job.LARGEST_SIZE`."""
+WholeOrZero = Annotated[int, Field(ge=0, le=1 << 30)]
+Amount = Annotated[float, Field(gt=0, le=1e12)]
+"""GB/s, GiB, TB, seconds: above zero."""
+AmountOrZero = Annotated[float, Field(ge=0, le=1e12)]
+"""The same, microseconds and prices, or none."""
