@@ -214,5 +214,6 @@ def test_the_fastest_layout_is_the_same_on_a_machine_that_is_slower_throughout(
         for c in (1.0, UNITS[1])
     )
     assert [slow.finalists.row(i) for i in range(3)] == [fast.finalists.row(i) for i in range(3)]
+    assert slow.evaluated == fast.evaluated > 0
     for name in ("value", "lower_bound_s", "relaxed_bound_s", "step_bound_s"):
         assert getattr(slow, name) == pytest.approx(UNITS[1] * getattr(fast, name), rel=1e-9)

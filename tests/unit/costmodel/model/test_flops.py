@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.model.flops import (
     matrix_params_per_token,
@@ -93,3 +94,9 @@ def test_a_token_multiplies_every_matrix_it_meets_once(make_job):
     attention = 1024 * (16 + 2 * 4) * 64 + 16 * 64 * 1024
     experts = 3 * 1024 * (2 * 10 + 20) + 4 * 1024
     assert matrix_params_per_token(model) == attention + experts + 1024 * 32_000
+
+
+def test_a_share_of_what_is_compared_is_that_share_of_its_operations():
+    model = SMALL_DENSE
+    whole = mixer_flop_per_token(model, 8192)
+    assert mixer_flop_per_token(model, 8192, lambda _: 0.25) == whole / 4

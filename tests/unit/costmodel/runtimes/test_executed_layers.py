@@ -170,3 +170,8 @@ def test_every_kth_layer_is_recomputed_alike_on_all_virtual_stages(pp, vpp, ever
     )
     found = rule.broken(job("torchtitan", num_hidden_layers=24), LayoutTable.of([layout]))
     assert found.tolist() == [broken]
+
+
+@pytest.mark.parametrize("mixer", ["chunked attention", "sparse attention", "attention and mamba"])
+def test_every_mixer_that_attends_has_a_core_to_recompute(mixer):
+    assert "core_attn" in model_modules(job(**PARTS[mixer]).model)

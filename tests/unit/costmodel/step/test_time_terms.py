@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds
+from trainplan.costmodel.blocks.attention.key_values import shared_heads
+from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds, shapes
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -254,3 +256,12 @@ def test_gradients_in_half_the_bytes_travel_faster_and_take_half_the_memory():
     assert half.terms.dp_comm < full.terms.dp_comm
     rows = [one.memory.pipeline_ranks[0].gradients_bytes for one in (full, half)]
     assert rows[0] == pytest.approx(2 * rows[1])
+
+
+def test_shared_heads_are_copied_around_their_exchange_in_both_passes():
+    """Written once, read once, of all queries, keys and values of a micro batch."""
+    keys = context_of(shared_heads_job(4), MACHINE).with_table(LayoutTable.of([Layout(tp=8)]))
+    _, copies = shared_heads(shapes(keys))
+    seconds = elementwise_seconds(MACHINE, np.array([2 * 2.0 * 40 * 128 * 4096]))
+    assert copies.forward == pytest.approx(seconds)
+    assert copies.backward == pytest.approx(seconds)

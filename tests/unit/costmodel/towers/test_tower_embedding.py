@@ -1,5 +1,7 @@
 """Seconds of what stands around the layers of a tower, counted by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,3 +53,19 @@ def test_an_embedding_and_the_hand_over_pass_over_memory_five_times():
     launches = (2 + products) * keys.machine.constants.launch_seconds
     assert found.forward.elementwise[0] == pytest.approx(sum(seconds) + launches)
     assert found.saved_bytes[0] == 2 * patches * 3 * TOWER.patch_size**2
+
+
+@pytest.mark.parametrize(("frozen", "again"), [("none", 5.0), ("encoder", 0.0), ("all", 0.0)])
+def test_a_frozen_encoder_is_not_recomputed(frozen, again):
+    def layer(of):
+        own = nothing(of)
+        return replace(own, recompute_forward=pass_seconds(of.size, host=np.full(of.size, 1.25)))
+
+    tower = TOWER.model_copy(update={"frozen": frozen, "num_hidden_layers": 4})
+    job = Job(
+        model=SMALL_DENSE.model_copy(update={"tower": tower}),
+        training=TrainingSpec(seq_length=2048, global_batch_size=24),
+        cluster=parse_cluster("1x8:h100-sxm"),
+    )
+    keys = context_for(job).with_table(LayoutTable.of([Layout(dp=8)]))
+    assert tower_block(keys, layer).block.recompute_forward.host[0] == again

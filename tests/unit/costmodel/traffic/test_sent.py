@@ -100,6 +100,7 @@ def test_tokens_go_to_their_experts_and_back_in_both_passes(make_job):
     folded = sent_bytes(job, Layout(tp=2, dp=4, ep=4, etp=2, sequence_parallel=True), 0, NONE)
     assert folded["ep", "all_to_all"] == found["ep", "all_to_all"]  # half of the rows, twice
     assert folded["etp", "all_gather"] == layers * 2 * rows * (2 * 4 * hidden + 4)
+    assert folded["etp", "reduce_scatter"] == folded["etp", "all_gather"]
 
 
 def test_the_gate_of_shared_experts_is_summed_over_tensor_ranks_once_a_step(make_job):

@@ -7,6 +7,9 @@ import pytest
 from tests.launches import word
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.families.layers import _placed
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.tables.mixtures import _ernie_dense
+from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers, expert_places
 from trainplan.planner.runtimes.megatron_lm.read.parser import parse
@@ -82,3 +85,24 @@ def test_without_the_option_every_layer_has_experts():
     arguments, _ = parse([])
     assert keys.EXPERT_LAYERS not in arguments
     assert expert_layers(arguments, 5) == (True,) * 5
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_experts_from_a_first_to_a_last_layer_are_those_of_every_nth(count):
+    """Of ERNIE 4.5: the last of every n, counted from the front of the model; -1: to its end."""
+    for first, last, every in product(range(count + 1), (None, *range(-1, count)), range(1, 4)):
+        fields = {"moe_layer_start_index": first, "moe_layer_interval": every}
+        fields |= {"num_hidden_layers": count, "moe_layer_end_index": last}
+        every_nth = [i for i in range(count) if (i + 1) % every == 0]
+        end = count - 1 if last in (None, -1) else last
+        dense = [i not in every_nth or i < first or i > end for i in range(count)]
+        assert list(_ernie_dense(HfConfig("a test", "ernie4_5_moe", fields))) == dense, fields
+
+
+def test_letters_of_a_recipe_stand_for_the_initials_of_an_option():
+    for letters, option in LETTERS.items():
+        initials = iter(word[0] for word in option.strip("-").split("_"))
+        if letters != "-etp":
+            assert all(letter in initials for letter in letters.strip("-")), letters
+    assert LETTERS["-etp"] == "--expert_tensor_parallel_size"
+    assert len({*LETTERS.values()}) == len(LETTERS)

@@ -355,3 +355,9 @@ def test_the_user_supplies_paths_by_variable():
         "DATA_PATH",
         "CHECKPOINT_PATH",
     }
+
+
+def test_small_tensors_stay_on_the_device():
+    """Below 128 KiB in 16 bits, as the source of the constant says."""
+    written = export(DENSE, offload_modules=("core_attn", "attn_proj"), dp=8)
+    assert values(written, "--min-offloaded-tensor-size") == ("65536",)

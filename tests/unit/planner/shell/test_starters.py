@@ -8,9 +8,11 @@ from trainplan.planner.shell import (
     COMMAND_LINE,
     Launch,
     Place,
+    Word,
     launch_of_command,
     launches_of_script,
 )
+from trainplan.planner.shell.slurm import allocation_of
 from trainplan.planner.shell.words import ShellError
 
 
@@ -207,3 +209,22 @@ def test_directives_behind_a_command_and_arrays_are_said():
     head = "#SBATCH --array=0-3\nset -e\n#SBATCH --nodes=2\n"
     causes = [(p.cause, p.place.line) for p in slurm("srun python x.py", head).problems]
     assert causes == [("sbatch_ignored", 3), ("slurm_array", 1)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("--gpus-per-task=2 --ntasks-per-node=4", "8"),
+        ("--gpus-per-task=2 --ntasks=4", "4"),
+        ("--gpus-per-task=2", "2"),
+        ("--gpus-per-task=2 --ntasks=3", None),
+        ("--gpus-per-node=4 --gpus-per-task=2 --ntasks-per-node=4", "4"),
+        ("--gpus-per-node=4", "4"),
+        ("--gres=gpu:a100:4", "4"),
+        ("", None),
+    ],
+)
+def test_gpus_of_a_node_are_those_stated_or_those_of_its_tasks(asked, gpus):
+    words = [Word(text, COMMAND_LINE) for text in f"--nodes=2 {asked}".split()]
+    found = allocation_of(words).gpus_per_node
+    assert (found.text if found else None) == gpus
