@@ -38,9 +38,11 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import TaskBar, remark, show_json, write
     from trainplan.cli.values import ReportFile
+    from trainplan.cli.words import plural
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision
     from trainplan.costmodel.profiles import Profile
+    from trainplan.profiler.journal import JournalFile
     from trainplan.profiler.launch import (
         Budget,
         Device,
@@ -302,13 +304,25 @@ def _measured(
 def _kept(stop: KeyboardInterrupt, files: Files) -> str:
     """What there is of a run that was told to end, and what goes on with it."""
     progress = stop.progress if isinstance(stop, StoppedByUser) else None
-    if progress is None:
+    kept = f"{progress.done} of {plural(progress.total, 'task')}" if progress else ""
+    if not progress and (number := _in_journal(files)):
+        kept = plural(number, "task")
+    if not kept:
         return "nothing was measured yet, and nothing runs on"
     words = shlex.join(("plan", *(word for word in sys.argv[1:] if word != "--restart")))
     return (
-        f"{progress.done} of {progress.total} tasks are kept in {files.journal}, and nothing runs "
+        f"{kept} {'is' if kept == '1 task' else 'are'} kept in {files.journal}, and nothing runs "
         f"on; `{words}` goes on from there"
     )
+
+
+def _in_journal(files: Files) -> int:
+    """Tasks that earlier runs ended."""
+    try:
+        content = JournalFile(files.journal).content()
+    except (OSError, SpecError):
+        return 0
+    return len(content.done) if content else 0
 
 
 def _command_line() -> tuple[str, ...]:

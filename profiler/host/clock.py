@@ -64,6 +64,8 @@ class DeviceClock:
     """How long to wait for a GPU: another rank may have left this one alone in a collective."""
     now: Callable[[], float] = perf_counter
     delay: Delay = field(default_factory=Delay)
+    going_on: Callable[[], object] = bool
+    """Called after calls that were timed, so that who watches sees a long task go on."""
     book: Book = field(default_factory=Book)
     """Where all samples are written down."""
 
@@ -159,6 +161,7 @@ class DeviceClock:
         else:
             taken = self._host_block(call, block)
         taken = replace(taken, elapsed_seconds=self.now() - begin)
+        self.going_on()
         return self._slowest(taken) if together else taken
 
     def _host_block(self, call: Callable[[], object], block: Block) -> Repeat:
@@ -198,6 +201,7 @@ class DeviceClock:
         if self.place.device == "cpu":
             times = [self.now()]
             call(lambda: times.append(self.now()))
+            self.going_on()
             return tuple(after - before for before, after in pairwise(times))
         marks = [event()]
         torch.cuda.synchronize()
@@ -209,6 +213,7 @@ class DeviceClock:
 
         call(mark)
         self._await(marks[-1])
+        self.going_on()
         return tuple(before.elapsed_time(after) / 1000 for before, after in pairwise(marks))
 
     def _barrier(self) -> None:

@@ -245,11 +245,14 @@ def num_gpus(
             f"or no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops "
             "all that use it: does `nvidia-smi` answer?"
         )
+    if code < 0:
+        raise ProfilerError(
+            f"the process that loads torch was killed by {signal_name(-code)}: look whether memory "
+            "ran out or a driver failed (`dmesg`), and give the command again"
+        )
     if code or not answer.isdecimal():
-        last = words.splitlines()[-1:] or [
-            f"killed by {signal_name(-code)}" if code < 0 else "no reason given"
-        ]
-        raise ProfilerError(f"torch does not load: {last[0]}; install it anew")
+        last = (words.splitlines() or ["no reason given"])[-1]
+        raise ProfilerError(f"torch does not load: {last}; install it anew")
     return int(answer)
 
 

@@ -120,7 +120,11 @@ def _run(options: Options, heartbeat: Heartbeat, items: Mapping[str, Item]) -> N
     heartbeat.report_phase("waiting")
     _must_agree(ranks, request.model_dump_json(), heartbeat.beat.host)
     clock = DeviceClock(
-        place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
+        place,
+        request.quick,
+        ranks.control,
+        DATA_FRACTION * options.deadline_seconds,
+        going_on=heartbeat.go_on,
     )
     hosts = tuple(
         Host.model_validate_json(text) for text in ranks.gather(_host(place, request)) if text

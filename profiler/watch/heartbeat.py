@@ -37,7 +37,7 @@ class Beat(Spec):
     phase: Phase = "starting"
     ended: Ended = ""
     step: NonNegativeInt = 0
-    """Counts up with every change of what the rank does."""
+    """Counts up with every change of what the rank does, and with parts of a task that are done."""
     item: str = ""
     key: str = ""
     detail: str = ""
@@ -72,6 +72,11 @@ class Heartbeat:
             update = {"phase": phase, "step": self._beat.step + 1, **changes}
             self._beat = self._beat.model_copy(update=update)
         self._write()
+
+    def go_on(self) -> None:
+        """A part of a task is done; the next beat has it."""
+        with self._lock:
+            self._beat = self._beat.model_copy(update={"step": self._beat.step + 1})
 
     def end(self, ended: Ended) -> None:
         """Write down that the process ends in the middle of what it does."""

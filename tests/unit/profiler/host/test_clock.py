@@ -1,5 +1,7 @@
 """The clock on a GPU that is played: device and host told apart, and when they cannot be."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.profiler.host.fake_gpu import FakeGpu
@@ -40,6 +42,24 @@ def test_device_and_host_are_timed_apart(played, device, host, cycles_per_second
     assert timing.flags == ()
     if cycles_per_second < 1.9e9:
         assert len(gpu.delays) == timing.repeats, "none had to be repeated"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_long_task_says_after_every_call_that_it_goes_on(played, device):
+    gpu, timer = played()
+    calls, beats = [], []
+    place = replace(ONE_GPU, device=device)
+    timer = replace(timer, place=place, going_on=lambda: beats.append(gpu.now()))
+
+    def call(mark=None):
+        calls.append(gpu.now())
+        gpu.kernel(3.0, 1.0)()
+        if mark:
+            mark()
+
+    timer.time(call)
+    timer.laps(call)
+    assert len(beats) == len(calls)
 
 
 def test_the_delay_is_as_long_as_needed_once_the_counter_is_known(played):

@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from tests.e2e.command import plan
+from tests.unit.profiler.journal.test_journal import DONE, START, journal
 from trainplan.cli.commands import profile
 from trainplan.cli.commands.profile import _command_line
-from trainplan.profiler.launch.paths import Launch
+from trainplan.profiler.launch.paths import Files, Launch
 from trainplan.profiler.launch.script import launch_script
 
 COMMAND = ("plan", "profile", "--output", "my $(touch bad) profile.json", "it's")
@@ -102,3 +103,24 @@ def test_the_limits_of_a_run_are_those_of_the_help_page():
     launch = Launch(1)
     found = (options["timeout"], options["start_timeout"])
     assert found == (launch.timeout_seconds, launch.start_seconds)
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ((), "nothing was measured yet"),
+        ((START,), "nothing was measured yet"),
+        ((START, DONE), "1 task is kept in"),
+        ((START, DONE, DONE.model_copy(update={"key": "norm"})), "2 tasks are kept in"),
+    ],
+)
+def test_control_c_at_the_start_says_what_the_journal_of_earlier_runs_keeps(
+    tmp_path, records, words
+):
+    files = Files.of_output(tmp_path / "profile.json")
+    files.journal.write_text(journal(*records))
+    kept = profile._kept(KeyboardInterrupt(), files)
+    assert words in kept
+    assert ("goes on from there" in kept) == ("kept" in words)
+    files.journal.write_text("damaged\n")
+    assert "nothing was measured yet" in profile._kept(KeyboardInterrupt(), files)

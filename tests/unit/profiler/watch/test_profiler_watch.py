@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.host.machine import this_host
 from trainplan.profiler.host.nvml import Driver
 from trainplan.profiler.task import Place
+from trainplan.profiler.watch import heartbeat
 from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import Beat
 from trainplan.profiler.watch.processes import (
@@ -76,6 +78,17 @@ def test_a_task_is_overdue_after_its_time_and_not_before(folder):
     assert not folder.at(59, beat(0, step=3, number=9)).overdue()
     assert not folder.at(61, beat(0, step=4)).overdue()
     assert folder.at(122, beat(0, step=4, number=10)).overdue()
+
+
+def test_a_task_that_goes_on_is_never_overdue_however_long_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setattr(heartbeat, "Thread", Mock())
+    own = heartbeat.Heartbeat(tmp_path, 0, os.getppid())
+    own.report_phase("measuring", item="layer", key="s=1")
+    folder = Folder(tmp_path)
+    for seconds in range(0, 600, 50):
+        own.go_on()
+        assert not folder.at(seconds, own.beat, beat(1, phase="finished")).overdue()
+    assert folder.at(650, own.beat).overdue()
 
 
 def test_a_rank_that_loads_its_libraries_has_more_time_as_long_as_it_works(folder):
