@@ -212,7 +212,7 @@ def test_directives_behind_a_command_and_arrays_are_said():
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpus"),
+    ("stated", "gpus"),
     [
         ("--gpus-per-task=2 --ntasks-per-node=4", "8"),
         ("--gpus-per-task=2 --ntasks=4", "4"),
@@ -224,7 +224,7 @@ def test_directives_behind_a_command_and_arrays_are_said():
         ("", None),
     ],
 )
-def test_gpus_of_a_node_are_those_stated_or_those_of_its_tasks(asked, gpus):
-    words = [Word(text, COMMAND_LINE) for text in f"--nodes=2 {asked}".split()]
+def test_gpus_of_a_node_are_those_stated_or_those_of_its_tasks(stated, gpus):
+    words = [Word(text, COMMAND_LINE) for text in f"--nodes=2 {stated}".split()]
     found = allocation_of(words).gpus_per_node
     assert (found.text if found else None) == gpus

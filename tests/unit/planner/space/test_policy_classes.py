@@ -22,7 +22,7 @@ SKELETONS = LayoutTable.of(
 
 
 @rule("recompute tp", "two tensor ranks recompute no whole layers", "a test")
-def none_whole_beside_two_tensor_ranks(job, table):
+def none_whole_on_two_tensor_ranks(job, table):
     return (table.recompute == FULL) & (table.tp == 2)
 
 
@@ -33,11 +33,11 @@ def some_recomputed_without_shards(job, table):
 
 
 @rule("offload_optimizer tp recompute", "a test", "a test")
-def not_asked(job, table):
+def of_another_policy(job, table):
     return np.ones(len(table), dtype=bool)
 
 
-OWN = (none_whole_beside_two_tensor_ranks, some_recomputed_without_shards)
+OWN = (none_whole_on_two_tensor_ranks, some_recomputed_without_shards)
 
 
 @pytest.mark.parametrize("runtime", ["megatron-lm", "torchtitan", "megatron-deepspeed"])
@@ -56,8 +56,8 @@ def test_asking_classes_together_is_asking_each_alone(make_job, runtime, rules):
     together = held(classes)
     assert together == [held(classes.take(np.array([i])))[0] for i in range(len(classes))]
     assert any(together)
-    assert held(classes, (*every, not_asked)) == together
-    if none_whole_beside_two_tensor_ranks in rules:
+    assert held(classes, (*every, of_another_policy)) == together
+    if none_whole_on_two_tensor_ranks in rules:
         whole = (classes.recompute == FULL) & (classes.tp == 2)
         assert not np.array(together)[whole].any()
 
