@@ -42,6 +42,7 @@ with imported_on_answer():
         check_processes_stand_for,
         free_folder,
         on_paper,
+        remark_load,
         trainer_of,
         tuned_question,
     )
@@ -324,6 +325,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
             gpus = begin.job.cluster.num_gpus
             raise SpecError(f"--nproc {way.nproc}, but the plan is for {gpus} devices")
         check_processes_stand_for(begin.job)
+        remark_load(way.nproc)
         with Trainers(trainer_of(begin.job)) as trainers:
             yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
     elif way.template is not None:
@@ -334,6 +336,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         name = way.launcher or "torchrun"
         if name == "torchrun":
             check_gpus_here(begin.job)
+            remark_load(begin.job.cluster.num_gpus)
         start = BACKENDS["local" if name == "torchrun" else name]
         run = limits.steps, limits.timeout
         yield Exported(folder, name, start, *run, queue_s=limits.budget, order=begin.order)

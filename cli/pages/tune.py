@@ -12,6 +12,7 @@ from trainplan.cli.words import DOT, gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning import (
+    NOISY,
     Best,
     Event,
     Finished,
@@ -23,6 +24,7 @@ from trainplan.planner.tuning import (
     TrialStarted,
     Tried,
 )
+from trainplan.profiler.host import NOISE
 
 LEVEL = "80 %"
 """Of all intervals, as `planner.tuning.events` has them."""
@@ -85,13 +87,25 @@ def _headline(job: Job, found: Finished) -> Text:
     else:
         text = Text(layout_line(best.layout, job.model), style="bold green")
         text.append("\n" + _best_line(best, found), style="not bold default")
-    text.append(f"\n{found.says[:1].upper()}{found.says[1:]}.", style="not bold default")
+    for line in (f"{found.says[:1].upper()}{found.says[1:]}.", *noise_lines(found)):
+        text.append(f"\n{line}", style="not bold default")
     return text
 
 
+def noise_lines(found: Finished) -> Iterator[str]:
+    """What is said of a machine whose trials differ."""
+    if found.noise_fraction > NOISY:
+        yield (
+            f"{NOISE} a trial run again differs by {percent(found.noise_fraction, 0)}, which all "
+            "probabilities count; give more --trials, or tune when others are done."
+        )
+
+
 def _best_line(best: Best, found: Finished) -> str:
+    every = " and ".join(map(str, (best.number, *best.repeats)))
+    numbered = f"trials {every}" if best.repeats else f"trial {every}"
     parts = [
-        f"{seconds(best.measured_step_time_s)} a step measured in trial {best.number} of "
+        f"{seconds(best.measured_step_time_s)} a step measured in {numbered} of "
         f"{len(found.trials)}",
         f"{seconds(best.planned_step_time_s)} planned",
     ]

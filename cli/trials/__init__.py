@@ -11,6 +11,7 @@ Limits: when it ends.
 on_paper: the machine of a file.
 PLAN: the file of its plan.
 PROFILE: the file of what was measured of this machine.
+remark_load: says where others use what trials of this machine need.
 trainer_of: what trains as the runtime of a plan does.
 TrialLauncher: one way to run trials.
 tuned_question: what is tuned where no plan says it, measured on this machine where none is named.
@@ -26,6 +27,7 @@ from trainplan.cli.trials.launches import (
     check_gpus_here,
     check_processes_stand_for,
     on_paper,
+    remark_load,
     trainer_of,
 )
 from trainplan.cli.trials.question import Kept, Limits, Request, Way, tuned_question

@@ -4,10 +4,12 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from time import monotonic
 from typing import ClassVar, Protocol
 
 from trainplan.cli.files import Document, NewFile, read_document, write_folder
+from trainplan.cli.terminal import remark
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
@@ -18,8 +20,10 @@ from trainplan.planner.launchers import FOLDER, LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS, SHORT_RUNS, trial_launch
 from trainplan.planner.tuning import SCHEMA, MachineDocument, SimulatedMachine, exports
 from trainplan.planner.verification import of_torch
-from trainplan.profiler.launch import num_gpus
+from trainplan.profiler.host import contention_now
+from trainplan.profiler.launch import device_of, num_gpus
 from trainplan.profiler.logs import StatedRun
+from trainplan.profiler.task import Place
 from trainplan.profiler.train import (
     TrainerName,
     Trainers,
@@ -33,7 +37,6 @@ from trainplan.profiler.trials import (
     Backend,
     Limits,
     TrialRun,
-    measured,
     run_trial,
     steps_to_run,
 )
@@ -98,7 +101,7 @@ class InProcesses:
             seconds = monotonic() - begin
             return Outcome(ending=failed.ending, reason=failed.reason, seconds=seconds)
         timed = slowest_seconds(reports)[WARM_UP_STEPS:]
-        return measured(timed).model_copy(update={"seconds": monotonic() - begin})
+        return Outcome.of_steps(timed).model_copy(update={"seconds": monotonic() - begin})
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,13 @@ def check_gpus_here(job: Job) -> None:
             f"the layouts need {wanted} GPUs and this machine has {there}: use --launcher slurm or "
             "--command, or --nproc for a model that trains in processes of this machine"
         )
+
+
+def remark_load(processes: int) -> None:
+    """Say where others use what trials of this machine need, as `plan profile` does."""
+    place = Place(device_of(num_gpus()), 0, processes, 0, processes)
+    if sentence := contention_now(place, gethostname()):
+        remark(sentence)
 
 
 def trainer_of(job: Job) -> TrainerName:

@@ -1,5 +1,7 @@
 """What measured steps of a machine correct, and trials: layouts run for a few steps."""
 
+from collections.abc import Sequence
+from statistics import median
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
@@ -153,9 +155,30 @@ class Outcome(Spec):
     """Longest step of those timed."""
     steps: NonNegativeInt = 0
     """Steps that were timed."""
+    spread_fraction: NonNegativeFloat | None = None
+    """Half of those lie within this part of their median; null: the run does not say."""
+
     peak_reserved_bytes: NonNegativeFloat | None = None
     """Device memory of the fullest rank that reports it; null: the run does not say."""
     seconds: NonNegativeFloat = 0.0
     """From the start of the launch to its end."""
     log: str | None = None
     """File that has what the processes said; of a tuning run, below its folder."""
+
+    @classmethod
+    def of_steps(cls, times: Sequence[float]) -> Self:
+        """What timed steps give, in seconds each."""
+        return cls(
+            ending="measured",
+            step_time_s=median(times),
+            lowest_s=min(times),
+            highest_s=max(times),
+            steps=len(times),
+            spread_fraction=cls.spread(times),
+        )
+
+    @staticmethod
+    def spread(times: Sequence[float]) -> float:
+        """Half of the times lie within this part of their median."""
+        middle = median(times)
+        return median(abs(one - middle) for one in times) / middle

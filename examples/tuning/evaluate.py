@@ -47,6 +47,8 @@ MODES = {
     "constants, faults": {"layouts": False, "faults": True},
     "constants and layouts": {"layouts": True, "faults": False},
     "constants and layouts, faults": {"layouts": True, "faults": True},
+    "constants and layouts, shared": {"layouts": True, "faults": False, "noise": "shared"},
+    "constants and layouts, loaded": {"layouts": True, "faults": False, "noise": "loaded"},
 }
 
 
@@ -100,8 +102,13 @@ class Hidden:
 Run = list[tuple[Trial, Outcome]]
 
 
-def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, list[float], str]:
+Tuned = tuple[Run, list[float], str, float, bool]
+
+
+def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> Tuned:
     """Trials of the policy, how good its best was after each, and why it stopped.
+
+    Then the probability that it states for a faster layout among the untried, and whether one is.
 
     As `loop.run`, without its events. Good is the true step over the true best one.
     """
@@ -110,7 +117,7 @@ def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, 
     ratios: list[float] = []
     stop, left = None, what_remains(known, options)
     while stop is None:
-        trial, row = next_trial(known, left)
+        trial, row = next_trial(known, left, options)
         done.append((trial, hidden.launch(trial)))
         known = known.after(Ended(row, *done[-1])).priced_near()
         best = known.best
@@ -119,7 +126,11 @@ def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, 
             ratios.append(true / hidden.best)
         left = what_remains(known, options)
         stop = stop_reason(known, options, left)
-    return done, (ratios + ratios[-1:] * trials)[:trials], stop
+    rows = np.flatnonzero(known.open_rows)
+    every = [hidden.of(*known.contenders.at(int(row))) for row in rows]
+    fastest = min((s for s, peak in every if peak <= hidden.memory_bytes), default=np.inf)
+    faster = bool(fastest < true * (1 - options.worth))
+    return done, (ratios + ratios[-1:] * trials)[:trials], stop, left.probability, faster
 
 
 def launched(tuner: Tuner, hidden: Hidden, trials: int = TRIALS) -> Run:
@@ -173,8 +184,8 @@ def _all_tuners(
 ) -> Found:
     found: Found = {}
     if not only or "tune" in only:
-        done, found["tune"], stop = tuned(ready.tuning, hidden, trials)
-        found["stop"] = stop
+        done, found["tune"], *ended = tuned(ready.tuning, hidden, trials)
+        found["stop"], found["stated"], found["faster"] = ended
         found["used"] = sum(outcome.ending != "lost_node" for _, outcome in done)
     for name, baseline in BASELINES.items():
         if only and name not in only:
@@ -207,7 +218,7 @@ def summary(found: list[dict[str, object]]) -> dict[str, object]:
     """Shares of draws, by tuner and number of trials."""
     result: dict[str, object] = {}
     for name in found[0]:
-        if name in ("stop", "used"):
+        if name in ("stop", "used", "stated", "faster"):
             continue
         ratios = np.array([one[name] for one in found])
         result[name] = {
@@ -223,6 +234,11 @@ def summary(found: list[dict[str, object]]) -> dict[str, object]:
         if settled.any():
             ends = np.array([one["tune"][-1] for one in found])[settled]
             result["found_where_settled"] = round(float((ends <= NEAR).mean()), 3)
+        for name in (
+            "stated",
+            "faster",
+        ):  # mean probability of a faster untried layout, share where one is
+            result[f"untried_{name}"] = round(float(np.mean([one[name] for one in found])), 3)
         result["trials_used"] = round(float(np.mean([one["used"] for one in found])), 2)
     return result
 

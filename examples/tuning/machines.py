@@ -14,7 +14,16 @@ WIDEST = 0.5
 """Log units at which the wide tails of the speed are cut."""
 
 
-def machine(seed: int, *, layouts: bool, faults: bool) -> MachineDocument:
+NOISE = {
+    "shared": {"trial_spread": 0.1, "step_spread": 0.1, "slow_steps": 0.05},
+    "loaded": {"trial_spread": 0.35, "step_spread": 0.4, "slow_steps": 0.1},
+}
+"""Machines that others use, too. On the loaded ones two trials of a layout differ by 2.6 times in
+one pair of twenty, and the steps of one trial as much: as on the two busy cores that were measured.
+"""
+
+
+def machine(seed: int, *, layouts: bool, faults: bool, noise: str = "") -> MachineDocument:
     """A machine; with `layouts`, the model is also off from layout to layout."""
     draw, spreads = np.random.default_rng(seed), catalog.spreads()
     widths = np.array([spreads.scalars[name].value for name in SCALARS])
@@ -29,7 +38,7 @@ def machine(seed: int, *, layouts: bool, faults: bool) -> MachineDocument:
         shared_spread=sizes.shared.value if layouts else 0.0,
         likeness=sizes.likeness.value,
         own_spread=sizes.own.value if layouts else 0.0,
-        trial_spread=sizes.trial.value,
+        **({"trial_spread": sizes.trial.value} | NOISE.get(noise, {})),
         memory_factor=float(np.exp(draw.standard_normal() * sizes.memory.value)),
         memory_spread=sizes.memory_own.value if layouts else 0.0,
         faults=FAULTS if faults else Faults(),

@@ -9,6 +9,7 @@ Launch: runs a layout and says how it ended.
 Learned: what is believed after a trial.
 LISTED: alternatives of a search that are contenders in any case.
 MachineDocument: what is hidden of a machine.
+NOISY: above it trials of a machine differ so much that the first two are run again.
 ScalarRange: what is believed of one scalar of the machine.
 SCHEMA: name of the document of a machine on paper.
 SimulatedMachine: the machine of a document.
@@ -37,6 +38,7 @@ from trainplan.planner.tuning.events import (
     TrialStarted,
     Tried,
 )
+from trainplan.planner.tuning.knowledge import NOISY
 from trainplan.planner.tuning.loop import LISTED, Launch, Start, tune
 from trainplan.planner.tuning.options import TuneOptions
 from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine

@@ -84,6 +84,11 @@ class Measurements:
     noise: FloatColumn
     """Standard deviation of each, in log units."""
 
+    @property
+    def same(self) -> Matrix:
+        """1 where two are of one contender."""
+        return np.asarray(self.rows[:, None] == self.rows[None], dtype=float)
+
 
 def prior_spreads() -> FloatColumn:
     """Standard deviation of every scalar before anything is measured, by `SCALARS`.
@@ -154,7 +159,7 @@ class Prior:
             own = size * (TAIL + residual / size) / (TAIL + 1)
         inverse, surprise = self._surprise(measured, scalars, own)
         _, sharpness = np.linalg.slogdet(inverse)
-        odd = -TAIL / 2 * (np.log(own / size) + size / own)
+        odd = -TAIL / 2 * (np.log(own / size) + size / own) / measured.same.sum(axis=1)
         return float(0.5 * (sharpness - surprise @ inverse @ surprise) + odd.sum())
 
     def _after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
@@ -180,8 +185,8 @@ class Prior:
     ) -> tuple[float, FloatColumn]:
         """Mean square of the speed and of what each measured layout has of its own."""
         inverse, surprise = self._surprise(measured, scalars, own)
-        pull = inverse @ surprise
-        square = (own * pull) ** 2 + own - own**2 * np.diag(inverse)
+        pull, same = inverse @ surprise, measured.same
+        square = (own * (same @ pull)) ** 2 + own - own**2 * np.diag(same @ inverse @ same)
         slope = scalars[SPEED] * self.linear.slopes[measured.rows, SPEED]
         speed = (slope @ pull) ** 2 + scalars[SPEED] - slope @ inverse @ slope
         return float(speed), np.asarray(square)
@@ -191,9 +196,9 @@ class Prior:
     ) -> tuple[Matrix, FloatColumn]:
         """Inverse covariance of what was measured, and how far it is from what was expected."""
         rows = measured.rows
-        same = np.sqrt(np.outer(own, own)) * (rows[:, None] == rows[None])
+        same = np.sqrt(np.outer(own, own)) * measured.same
         seen = self._covariance(rows, rows, scalars) + same + np.diag(measured.noise**2)
-        return np.linalg.inv(seen), measured.log_seconds - self._expected[rows]
+        return np.asarray(np.linalg.inv(seen)), measured.log_seconds - self._expected[rows]
 
     @property
     def _expected(self) -> FloatColumn:

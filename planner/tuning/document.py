@@ -44,6 +44,8 @@ class Tuned(Document):
     """After all trials."""
     memory_factor: MemoryRange
     """After all trials."""
+    noise_fraction: float
+    """By which a measured step differs from one trial of a layout to the next."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,8 +138,10 @@ class Best(Spec):
     """As in a plan."""
     options: dict[str, object]
     """Settings of the runtime, those that are stated."""
+    repeats: tuple[PositiveInt, ...] = ()
+    """Further trials of the same layout."""
     measured_step_time_s: PositiveFloat
-    """Median of the steps of its trial."""
+    """Median of the steps of its trial; of several trials their geometric mean."""
     planned_step_time_s: PositiveFloat
     """What the model said before any trial."""
     peak_reserved_bytes: NonNegativeFloat | None = None
@@ -202,6 +204,10 @@ class Finished(Spec):
     """After all trials."""
     memory_factor: MemoryRange
     """After all trials."""
+    noise_fraction: NonNegativeFloat = 0.0
+    """By which a measured step differs from one trial of a layout to the next, one standard
+    deviation, beyond what a machine of its own has. Where it is above 0.05 the first two of the
+    ranking are run again within the budget."""
     calibration: Calibration | None
     """For the next search; null: no trial was measured, or the cluster mixes GPUs."""
 

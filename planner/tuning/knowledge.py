@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
+from math import log, sqrt
 
 import numpy as np
 
@@ -46,6 +46,13 @@ LIKELY = 0.9
 
 Source: assumed; one layout that runs is worth more than the chance of a faster one.
 """
+NOISY = 0.05
+"""Noise from trial to trial above which the first two are run again. Source: measured, on simulated
+machines (examples/tuning): with less, two layouts more find the fastest as often."""
+FIRST = 2
+"""So many of the ranking."""
+NORMAL_HALF = 0.674
+"""Deviations of a normal variable within which half of it lies."""
 FAILURES = ("crash", "hang", "not_a_number")
 """Endings that say something of a layout beside its memory."""
 
@@ -84,8 +91,36 @@ class Knowledge:
         return Measurements(
             np.array([one.row for one in some], dtype=np.int64),
             np.log([one.outcome.step_time_s or 1.0 for one in some]),
-            np.array([noise(one.outcome) for one in some]),
+            np.array([noise(one.outcome, self.noise) for one in some]),
         )
+
+    @cached_property
+    def noise(self) -> float:
+        """Standard deviation of a log step from trial to trial, beyond that of a quiet machine.
+
+        Source: derived; the load of a machine outlasts a step, so trials are taken to differ as
+        much as the steps of one do, by their median over the trials. That counts as one degree of
+        freedom beside those of layouts that ran more than once: a conjugate prior of a variance.
+        """
+        some = [one for one in self.ended if one.outcome.step_time_s]
+        guess = np.median([step_spread(one.outcome) for one in some]) if some else 0.0
+        own = catalog.spreads().layouts.trial.value
+        square, freedom = max(0.0, float(guess**2) - own**2), 1
+        for row in {one.row for one in some} if square else ():
+            logs = [log(one.outcome.step_time_s or 1.0) for one in some if one.row == row]
+            square += float(np.var(logs)) * len(logs)
+            freedom += len(logs) - 1
+        return sqrt(square / freedom)
+
+    @cached_property
+    def unconfirmed(self) -> tuple[int, ...]:
+        """Of the first two measured those that ran once, where trials differ from each other."""
+        seconds = self.belief.log_seconds
+        rows = sorted({one.row for one in self.ended if one.outcome.step_time_s}, key=seconds.item)
+        if self.noise <= NOISY or len(rows) < FIRST:
+            return ()
+        ran = [one.row for one in self.ended]
+        return tuple(row for row in rows[:FIRST] if ran.count(row) == 1)
 
     @cached_property
     def memory(self) -> MemoryBelief:
@@ -154,6 +189,12 @@ class Knowledge:
         some = [one for one in self.ended if one.outcome.step_time_s]
         return min(some, key=lambda one: float(self.belief.log_seconds[one.row]), default=None)
 
+    def seconds_of(self, row: int) -> float:
+        """Measured step time of a contender; of several trials the geometric mean."""
+        times = [one.outcome.step_time_s for one in self.ended if one.row == row]
+        some = [time for time in times if time]
+        return float(np.prod(some) ** (1 / len(some)))
+
     @property
     def counted(self) -> int:
         """Trials of the budget: one that is repeated for a lost node counts once."""
@@ -190,14 +231,25 @@ def knowledge_of(contenders: Contenders, measured: Measured = NOTHING) -> Knowle
     return Knowledge(contenders, prior, planned.log_seconds)
 
 
-def noise(outcome: Outcome) -> float:
+def noise(outcome: Outcome, between: float) -> float:
     """Standard deviation of the logarithm of a measured step, from the mean of many runs.
 
-    The steps of one run share what differs between runs, so it is never less than that.
-    Source: derived; of a normal sample the range is about two deviations for few steps, and its
-    mean is off by one over the root of their number.
+    The steps of one run share what differs between runs, so it is never less than that, which is
+    `between` and what a machine of its own has. Source: derived; the mean of normal steps is off by
+    the deviation of one over the root of their number.
     """
-    between = catalog.spreads().layouts.trial.value
+    own = catalog.spreads().layouts.trial.value
+    return float(np.sqrt(own**2 + between**2 + step_spread(outcome) ** 2 / max(1, outcome.steps)))
+
+
+def step_spread(outcome: Outcome) -> float:
+    """Standard deviation of the logarithm of one step of a trial; 0 where nothing says it.
+
+    Source: of a normal sample half lies within 0.674 deviations of the median (Rousseeuw and Croux,
+    JASA 88, 1993, page 1273), and the range of n is about 2 sqrt(ln n) deviations (Cramer,
+    Mathematical Methods of Statistics, 1946, section 28.6).
+    """
     low, high, steps = outcome.lowest_s, outcome.highest_s, outcome.steps
-    inside = np.log(high / low) / 2 / np.sqrt(steps) if low and high and steps > 1 else 0.0
-    return float(np.hypot(between, inside))
+    if outcome.spread_fraction is not None:
+        return outcome.spread_fraction / NORMAL_HALF
+    return log(high / low) / 2 / sqrt(log(steps)) if low and high and steps > 1 else 0.0

@@ -76,7 +76,7 @@ def run(
     stop = stop_reason(known, options, left)
     stated: dict[int, tuple[Forecast, float]] = {}
     while stop is None:
-        trial, row = next_trial(known, left)
+        trial, row = next_trial(known, left, options)
         begun = reports.trial_started(known, trial, row)
         yield begun
         ended = Ended(row, trial, launch(trial))
@@ -139,15 +139,23 @@ def _known(
     return known.priced_near(measured)
 
 
-def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
-    """The next trial, and which contender it runs."""
+def next_trial(known: Knowledge, left: Untried, options: TuneOptions) -> tuple[Trial, int]:
+    """The next trial, and which contender it runs.
+
+    Where trials of a layout differ the last ones of the budget, or those before an early end, run
+    the first two of the ranking again.
+    """
     number = 1 + max((one.trial.number for one in known.ended), default=0)
     again = known.to_repeat
     if again is not None:
         why = "once more: a node was lost, which says nothing of the layout"
         return _trial(known.contenders, again, number, why), again
+    first = known.unconfirmed
+    if first and (len(first) >= _trials_left(known, options) or _all_known(known, options, left)):
+        why = f"once more, of the first two: trials differ by {100 * known.noise:.0f} %"
+        return _trial(known.contenders, first[0], number, why), first[0]
     row, best = choose(known.belief, left, known.promising_rows), known.best
-    reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
+    reference = float(np.log(known.seconds_of(best.row))) if best else None
     why = reason(known.belief, left, row, reference)
     return _trial(known.contenders, row, number, why), row
 
@@ -166,11 +174,24 @@ def what_remains(known: Knowledge, options: TuneOptions) -> Untried:
 
 def stop_reason(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
     """Why to stop now; null: go on."""
+    spent = options.seconds is not None and known.seconds >= options.seconds
+    budget: StopReason | None = "trials" if known.counted >= options.trials else None
+    budget = budget or ("seconds" if spent else None)
+    if known.unconfirmed and not budget:
+        return None
+    return _all_known(known, options, left) or budget
+
+
+def _all_known(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
+    """Why no other contender is worth a trial; null: one is."""
     if known.best and left.probability <= 1 - options.settled:
         return "settled"
-    if not known.open_rows.any():
-        return "all_tried"
-    if known.counted >= options.trials:
-        return "trials"
-    spent = options.seconds is not None and known.seconds >= options.seconds
-    return "seconds" if spent else None
+    return None if known.open_rows.any() else "all_tried"
+
+
+def _trials_left(known: Knowledge, options: TuneOptions) -> float:
+    """Trials that the budget still has; those of its seconds take as long as those before."""
+    rest = options.trials - known.counted
+    if options.seconds is None or not known.counted:
+        return rest
+    return min(rest, (options.seconds - known.seconds) * known.counted / known.seconds)

@@ -82,7 +82,7 @@ def learned(known: Knowledge, left: Untried) -> Learned:
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
         best_number=best.trial.number if best else None,
-        best_step_time_s=best.outcome.step_time_s if best else None,
+        best_step_time_s=known.seconds_of(best.row) if best else None,
         probability_faster_remains=left.probability,
         expected_gain_fraction=left.gain,
     )
@@ -106,6 +106,7 @@ def finished(
         remains=_remains(known, options, left),
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
+        noise_fraction=known.noise,
         calibration=_calibration(known, measured),
     )
 
@@ -129,13 +130,17 @@ def _planned(known: Knowledge, row: int) -> float:
 
 def _best(known: Knowledge) -> Best | None:
     best = known.best
-    if best is None or best.outcome.step_time_s is None:
+    if best is None:
         return None
+    numbers = [
+        one.trial.number for one in known.ended if one.row == best.row and one.outcome.step_time_s
+    ]
     return Best(
         number=best.trial.number,
         layout=best.trial.layout,
         options=best.trial.job.options.stated(),
-        measured_step_time_s=best.outcome.step_time_s,
+        repeats=tuple(number for number in numbers if number != best.trial.number),
+        measured_step_time_s=known.seconds_of(best.row),
         planned_step_time_s=_planned(known, best.row),
         peak_reserved_bytes=best.outcome.peak_reserved_bytes,
     )

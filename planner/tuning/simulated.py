@@ -30,6 +30,7 @@ WAVES = 400
 """Of the error that alike layouts share. Source: assumed; its correlation is then off by 0.05."""
 STEPS = 10
 """That a simulated trial times."""
+SLOW_STEP = 3.0
 LAUNCH_SECONDS = 60.0
 """Until the first step. Source: assumed; torchrun with imports and a compile."""
 
@@ -75,7 +76,11 @@ class MachineDocument(Spec):
     own_spread: Spread = 0.0
     """Of an error of the model that each layout has of its own."""
     trial_spread: Spread = 0.0
-    """Of the noise of a trial."""
+    """Of the noise that the steps of a trial share."""
+    step_spread: Spread = 0.0
+    """Of the noise of each step."""
+    slow_steps: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the steps that take `SLOW_STEP` times as long, at random."""
     memory_factor: PositiveFloat = 1.0
     """Peak over that of the model."""
     memory_spread: Spread = 0.0
@@ -117,13 +122,14 @@ class SimulatedMachine:
         slow = document.faults.slow_factor if fault == "slow_node" else 1.0
         drawn = self._normal("trial", trial.job, trial.layout, trial.number)
         step = seconds * slow * exp(document.trial_spread * drawn)
-        return Outcome(
-            ending="measured",
-            step_time_s=step,
-            steps=STEPS,
-            peak_reserved_bytes=peak,
-            seconds=LAUNCH_SECONDS + STEPS * step,
-        )
+        found = Outcome(ending="measured", step_time_s=step, steps=STEPS)
+        if document.step_spread or document.slow_steps:
+            draw = self._draw("steps", trial.job, trial.layout, trial.number)
+            slowed = np.where(draw.random(STEPS) < document.slow_steps, SLOW_STEP, 1.0)
+            off = np.exp(document.step_spread * draw.standard_normal(STEPS))
+            found = Outcome.of_steps((step * slowed * off).tolist())
+        whole = LAUNCH_SECONDS + STEPS * (found.step_time_s or step)
+        return found.model_copy(update={"peak_reserved_bytes": peak, "seconds": whole})
 
     def of_table(self, job: Job, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
         """True step times and peaks of memory of some layouts.

@@ -1,11 +1,10 @@
 """The machine this runs on: processor, GPUs, clocks, and whether it still runs as it did.
 
-busy_cores: usable cores that anyone used while this process slept for so long, in the mean.
 SpeedProbe: the fixed product on this rank, and how long it took so far.
 speed_probe: the probe of this rank, timed for the first time.
 CAP_SECONDS: longest time of one measurement in s.
 changes: what differs from the usual after tasks of an item, of all ranks in a sentence or two.
-cpu_contention: a sentence where others leave a host less than is measured.
+contention_now: a sentence where others leave a host less than is measured.
 DeviceClock: the clock of one rank.
 file_system: type of the file system a path is on, `ext4`.
 IN_MEMORY: their files are pages of the cache and nothing else.
@@ -25,7 +24,6 @@ visible_gpus: the GPUs of this machine.
 from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
 from trainplan.profiler.host.machine import (
     IN_MEMORY,
-    busy_cores,
     file_system,
     this_host,
     this_software,
@@ -37,7 +35,7 @@ from trainplan.profiler.host.probe import (
     SpeedProbe,
     State,
     changes,
-    cpu_contention,
+    contention_now,
     slow_ranks,
     speed_probe,
 )

@@ -9,6 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainplan.costmodel.profiles import Flag, Timing
 from trainplan.costmodel.spec import Spec
+from trainplan.profiler.host.machine import busy_cores, usable_cores
 from trainplan.profiler.host.nvml import driver
 from trainplan.profiler.task import Clock, Place
 from trainplan.profiler.torch_on_use import torch
@@ -17,6 +18,8 @@ PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
 """Edge of the matrices: 1.1 TFLOP, some milliseconds of a GPU; 0.3 GFLOP on the CPU."""
 NOISE = "noisy neighbour or throttling:"
 """How notes of it begin."""
+LISTEN_SECONDS = 0.5
+"""Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
 TOLERANCE_FRACTION = {"cuda": 0.03, "cpu": 0.10}
 """A slower or faster product is remarked upon, where it is known well enough to tell."""
 
@@ -140,6 +143,11 @@ def cpu_contention(used: float | None, cores: int, place: Place, host: str) -> s
         f"{NOISE} other programs used {used:.1f} of {cores} cores of {host} at the start: "
         "what is measured may be several times too slow, measure again when they are done"
     )
+
+
+def contention_now(place: Place, host: str) -> str:
+    """The same of this moment, for which this process listens."""
+    return cpu_contention(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
 
 
 def slow_ranks(first_seconds: tuple[float, ...], place: Place) -> Iterator[int]:

@@ -18,13 +18,11 @@ from trainplan.profiler.host import (
     CAP_SECONDS,
     QUICK_CAP_SECONDS,
     DeviceClock,
-    busy_cores,
-    cpu_contention,
+    contention_now,
     slow_ranks,
     speed_probe,
     this_host,
     this_software,
-    usable_cores,
 )
 from trainplan.profiler.journal import Header, JournalFile
 from trainplan.profiler.launch.costs import Ahead, Costs
@@ -34,9 +32,6 @@ from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, t
 from trainplan.profiler.launch.scheduler import Budget, Scheduler
 from trainplan.profiler.task import Item, Place, Request
 from trainplan.profiler.watch import Heartbeat
-
-LISTEN_SECONDS = 0.5
-"""Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +214,7 @@ def _host(place: Place, request: Request) -> str:
 
 def _cpu_contention(place: Place, host: str) -> str:
     """What others do on this host, said by its first process while all others wait."""
-    return (
-        ""
-        if place.local_rank
-        else cpu_contention(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
-    )
+    return "" if place.local_rank else contention_now(place, host)
 
 
 if __name__ == "__main__":

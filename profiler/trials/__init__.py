@@ -2,7 +2,6 @@
 
 FILE: name of the journal in its folder.
 Limits: when a trial is given up.
-measured: what timed steps give.
 run_trial: launch a trial, watch it, and end all its processes, whatever happens.
 steps_to_run: steps that a trial is exported with.
 template: a way to launch, from the text of `--command`.
@@ -18,4 +17,4 @@ from trainplan.profiler.trials.backends.local import template
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.journal import FILE, TrialJournal
 from trainplan.profiler.trials.run import Backend, Limits, TrialRun
-from trainplan.profiler.trials.steady import WARM_UP_STEPS, measured, steps_to_run
+from trainplan.profiler.trials.steady import WARM_UP_STEPS, steps_to_run

@@ -9,7 +9,7 @@ from trainplan.costmodel.documents import Ending, Outcome
 from trainplan.profiler.logs import LogReading
 from trainplan.profiler.trials.failure_signatures import Symptoms
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
-from trainplan.profiler.trials.steady import measured, timed
+from trainplan.profiler.trials.steady import timed
 from trainplan.profiler.watch import signal_name
 
 Stop = Literal["enough", "deadline", "silence", "queue", "no_number", "ended"]
@@ -41,7 +41,7 @@ def outcome(run: TrialRun, ended: Ended, limits: Limits) -> Outcome:
         fault = None
     if fault is None and times:
         found = {"peak_reserved_bytes": reading.reserved_bytes, "log": str(run.log)}
-        return measured(times).model_copy(update=found)
+        return Outcome.of_steps(times).model_copy(update=found)
     fault = fault or Fault("crash", _no_step(reading, ended.symptoms))
     return Outcome(
         ending=fault.ending,

@@ -6,7 +6,6 @@ run that does not get so steady is stopped at twice as many.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from trainplan.costmodel.documents import Outcome
 
@@ -32,21 +31,4 @@ def enough(times: Sequence[float], wanted: int) -> bool:
     """Are these steps enough?"""
     if len(times) < wanted:
         return False
-    return len(times) >= MOST_TIMED * wanted or spread(times) <= STEADY
-
-
-def measured(times: Sequence[float]) -> Outcome:
-    """What timed steps give."""
-    return Outcome(
-        ending="measured",
-        step_time_s=median(times),
-        lowest_s=min(times),
-        highest_s=max(times),
-        steps=len(times),
-    )
-
-
-def spread(times: Sequence[float]) -> float:
-    """Half of the times lie within this part of their median."""
-    middle = median(times)
-    return median(abs(one - middle) for one in times) / middle
+    return len(times) >= MOST_TIMED * wanted or Outcome.spread(times) <= STEADY

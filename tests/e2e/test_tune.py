@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import plan, refused
+from trainplan.cli.trials import remark_load
 
 ROOT = Path(__file__).parents[2]
 PROFILE = ROOT / "tests" / "replay" / "cpu_two_processes.json"
@@ -92,6 +93,33 @@ def test_the_tuned_plan_is_exported_and_its_calibration_used(simulated, tmp_path
         *("search", *wanted, "--seq-length", "1024"), "--profile", tuned / "calibration.json"
     )
     assert "calibrated on 2 measured runs" in stated.out
+
+
+def test_a_loaded_machine_is_said_and_its_first_two_run_again(simulated, tmp_path):
+    loaded = {**MACHINE, "trial_spread": 0.35, "step_spread": 0.4, "slow_steps": 0.1}
+    (tmp_path / "machine.json").write_text(json.dumps(loaded))
+    page = tmp_path / "tune.html"
+    outcome = simulated("--trials", "4", "--report", page)
+    assert "once more, of the first two: trials differ by" in outcome.err
+    (line,) = (one for one in outcome.out.splitlines() if "noisy neighbour" in one)
+    tuned = json.loads((tmp_path / "tuned" / "plan.json").read_text())["tuned"]
+    assert f"a trial run again differs by {100 * tuned['noise_fraction']:.0f} %" in line
+    assert line.split(":")[0] in page.read_text()
+    layouts = [json.dumps(one["layout"]) for one in tuned["trials"]]
+    assert (len(layouts), len(set(layouts))) == (4, 2)
+    assert len(tuned["best"]["repeats"]) == 1
+    assert "measured in trials" in outcome.out
+    outcomes = [one["outcome"] for one in tuned["trials"]]
+    assert all(one["spread_fraction"] > 0.05 for one in outcomes)
+
+
+def test_a_busy_machine_is_said_before_trials_as_a_profile_says_it(monkeypatch, capsys):
+    monkeypatch.setattr("trainplan.profiler.host.probe.usable_cores", lambda: 4)
+    for used, stated in ((0.1, False), (3.2, True)):
+        monkeypatch.setattr("trainplan.profiler.host.probe.busy_cores", lambda _, used=used: used)
+        remark_load(2)
+        heard = capsys.readouterr().err
+        assert ("noisy neighbour or throttling: other programs used 3.2 of 4" in heard) == stated
 
 
 def test_what_goes_on_repeats_no_trial(simulated, tmp_path):

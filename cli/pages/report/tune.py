@@ -10,7 +10,14 @@ from pydantic import BeforeValidator
 from trainplan.cli.blocks import Block, Fact, Facts, Page, Paragraph, Section, Table, number, table
 from trainplan.cli.pages.figures import DOWN, chart, folded, label, line_at, log_axis, scatter
 from trainplan.cli.pages.report.read import ModelValue, Read
-from trainplan.cli.pages.tune import ENDINGS, LEVEL, scalars_table, trials_table, untried_table
+from trainplan.cli.pages.tune import (
+    ENDINGS,
+    LEVEL,
+    noise_lines,
+    scalars_table,
+    trials_table,
+    untried_table,
+)
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.tuning import Finished, ScalarRange, Tried
@@ -181,6 +188,7 @@ def tuned_sections(plan: TunedPlan) -> tuple[Section, ...]:
 def _certainty(found: Finished) -> Iterator[Paragraph]:
     settled = found.stop in ("settled", "all_tried")
     yield Paragraph(f"{found.says[:1].upper()}{found.says[1:]}.", "good" if settled else "doubtful")
+    yield from (Paragraph(line, "doubtful") for line in noise_lines(found))
     bad = [one for one in found.trials if one.outcome.ending != "measured"]
     if bad:
         written = [ENDINGS[one.outcome.ending] for one in bad]

@@ -259,5 +259,119 @@ def test_faults_come_as_often_as_they_say(known):
 
 def test_the_next_trial_is_the_one_most_likely_the_fastest(known):
     left = what_remains(known, FOUR)
-    _, row = next_trial(known, left)
+    _, row = next_trial(known, left, FOUR)
     assert left.fastest[row] == left.fastest.max() > 0
+
+
+LOADED = {"trial_spread": 0.35, "step_spread": 0.4, "slow_steps": 0.1}
+"""Two trials of a layout differ by up to 2.6 times."""
+
+
+def rows_of(known, tried):
+    """Which contender each trial ran."""
+    place = {pair: row for row, pair in enumerate(known.contenders)}
+    return [place[trial.job, trial.layout] for trial in tried]
+
+
+def quiet(launch, spread):
+    """A machine that says how its steps differ: by so much."""
+
+    def stated(trial):
+        outcome = launch(trial)
+        step = outcome.step_time_s
+        ends = {"lowest_s": step * (1 - spread), "highest_s": step * (1 + spread)}
+        return outcome.model_copy(update={**ends, "spread_fraction": spread})
+
+    return stated
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.001, 0.006])
+def test_on_a_quiet_machine_the_trials_are_those_of_one_that_says_nothing(known, spread):
+    hidden = machine(own_spread=0.05, trial_spread=0.01, seed=3).launch
+    plain, _ = launches(known, hidden, TuneOptions(trials=6))
+    again, last = launches(known, quiet(hidden, spread), TuneOptions(trials=6))
+    assert [one.layout for one in again] == [one.layout for one in plain]
+    assert last.best.repeats == ()
+    assert last.noise_fraction == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_loaded_machine_the_first_two_run_again_within_the_budget(known, seed):
+    hidden = machine(own_spread=0.05, seed=seed, **LOADED).launch
+    tried, last = launches(known, hidden, TuneOptions(trials=6))
+    rows = rows_of(known, tried)
+    assert len(rows) == 6
+    assert len(set(rows[:4])) == 4
+    assert rows[4] in rows[:4]
+    assert rows[5] in rows[:4]
+    assert rows[4] != rows[5]
+    assert "once more" in tried[4].why
+    assert last.noise_fraction > 0.2
+    best = last.best
+    times = [one.outcome.step_time_s for one in last.trials if one.layout == best.layout]
+    assert best.measured_step_time_s == pytest.approx(np.exp(np.mean(np.log(times))))
+    assert len(best.repeats) == len(times) - 1
+
+
+def test_of_few_trials_one_is_not_spent_on_itself(known):
+    hidden = machine(own_spread=0.05, **LOADED).launch
+    for trials in (1, 2):
+        tried, _ = launches(known, hidden, TuneOptions(trials=trials))
+        assert len({trial.layout for trial in tried}) == trials
+
+
+def test_before_it_ends_early_the_first_two_run_again(job):
+    few = knowledge_of(contenders(job, most=3))
+    number = len(few.contenders)
+    tried, last = launches(
+        few, machine(**LOADED).launch, TuneOptions(trials=40, settled=0.999, worth=0.0001)
+    )
+    rows = rows_of(few, tried)
+    assert last.stop == "settled"  # nothing is left to try
+    assert sorted(rows[:number]) == list(range(number))
+    assert 2 <= len(rows) - number == len(set(rows[number:]))
+
+
+def test_a_budget_of_seconds_keeps_time_for_the_two(known):
+    tried, _ = launches(known, machine(**LOADED).launch, TuneOptions(trials=40, seconds=420))
+    rows = rows_of(known, tried)
+    assert len(set(rows)) == len(rows) - 2
+
+
+def test_more_noise_is_less_certainty(known):
+    """The same medians from steps that differ more: the belief is wider, the chance larger."""
+
+    def after(spread):
+        found = known
+        for row, factor in ((0, 1.0), (3, 1.3), (6, 1.2), (9, 1.25)):
+            job, layout = found.contenders.at(row)
+            trial = Trial(number=row + 1, job=job, layout=layout, why="")
+            step = factor * np.exp(known.planned_log_seconds[0])
+            outcome = Outcome(ending="measured", step_time_s=step, steps=10, spread_fraction=spread)
+            found = found.after(Ended(row, trial, outcome))
+        return found
+
+    wide = [after(spread).belief.spread[0] for spread in (0.001, 0.1, 0.4)]
+    assert wide == sorted(wide)
+    assert wide[2] > 2 * wide[0]
+    chances = [what_remains(after(spread), FOUR).probability for spread in (0.001, 0.4)]
+    assert chances[0] < chances[1]
+
+
+def test_trials_that_agree_say_that_the_machine_is_steadier_than_its_steps(known):
+    def ran(number, row, factor):
+        job, layout = known.contenders.at(row)
+        step = factor * float(np.exp(known.planned_log_seconds[row]))
+        outcome = Outcome(ending="measured", step_time_s=step, steps=10, spread_fraction=0.2)
+        return Ended(row, Trial(number=number, job=job, layout=layout, why=""), outcome)
+
+    once = known.after(ran(1, 0, 1.0)).after(ran(2, 1, 1.0))
+    agreed = once.after(ran(3, 0, 1.01)).after(ran(4, 1, 0.99))
+    differing = once.after(ran(3, 0, 2.6)).after(ran(4, 1, 0.5))
+    assert once.noise == pytest.approx(0.2 / 0.674, rel=0.01)
+    assert agreed.noise < 0.6 * once.noise
+    assert differing.noise > 1.3 * once.noise
+    # repeats are one layout's, so what it has of its own counts once
+    assert agreed.belief.log_seconds[0] == pytest.approx(
+        float(np.log(agreed.seconds_of(0))), abs=0.3
+    )

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from trainplan.costmodel.documents import Outcome
 from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.trials.exit_reasons import Ended, outcome
 from trainplan.profiler.trials.follow import AFTER_ERROR_SECONDS, Watch
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
-from trainplan.profiler.trials.steady import enough, spread, steps_to_run, timed
+from trainplan.profiler.trials.steady import enough, steps_to_run, timed
 
 # planner/runtimes/fsdp2/train_fsdp2.txt, train
 STEP = "step {}: loss 10.0, gradient norm 1.0, {:.3f} s, peak 0 bytes"
@@ -43,8 +44,8 @@ def ended(watch, stop):
 
 def test_steps_are_enough_where_half_of_them_are_within_a_hundredth():
     assert timed({3: 1.0, 1: 9.0, 2: 2.0, 4: 1.5}) == (1.0, 1.5)
-    assert spread([1.0, 1.0, 5.0]) == 0.0
-    assert spread([1.0, 2.0, 3.0]) == 0.5
+    assert Outcome.spread([1.0, 1.0, 5.0]) == 0.0
+    assert Outcome.spread([1.0, 2.0, 3.0]) == 0.5
     assert not enough([1.0, 1.0], 3)
     assert enough([1.0, 1.0, 5.0], 3)
     assert enough([1.0, 1.01, 5.0, 5.0, 1.0, 1.0], 3)
