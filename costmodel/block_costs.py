@@ -179,6 +179,7 @@ def _one_block_each(kinds: int, rows: int) -> Ranks:
         whole_held=layers,
         mtp_held=one[MTP],
         embedding_held=one[EMBEDDING],
+        received_held=none,
         inputs_held=none,
         layers_at_once=none,
     )

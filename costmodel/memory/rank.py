@@ -14,6 +14,7 @@ from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
+from trainplan.costmodel.memory.received import received_bytes
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -203,6 +204,7 @@ def rank_memory(
         + ranks.embedding_held * first_kept,
         transients=moment
         + workspace_bytes(job, traits)
+        + received_bytes(candidates, blocks, ranks)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
         in_transit=in_transit_bytes(blocks, ranks, table)
         + kept_in_transit(candidates, blocks, away),

@@ -37,6 +37,8 @@ class Ranks:
     mtp_held: ClassRows
     embedding_held: ClassRows
     """Micro batches in flight on the stage of the embedding."""
+    received_held: ClassRows
+    """Passes in flight on stages that receive what they work on."""
     inputs_held: ClassRows
     """Layer inputs kept by full recomputation."""
     layers_at_once: ClassRows
@@ -110,6 +112,7 @@ def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -
         whole_held=each("whole_held", covered),
         mtp_held=pick([one.mtp_held for one in shapes], plain),
         embedding_held=pick([one.embedding_held for one in shapes], plain),
+        received_held=pick([one.received_held for one in shapes], plain),
         inputs_held=np.where(uniform, grouped, blocked),
         layers_at_once=np.where(uniform, ahead, full),
     )

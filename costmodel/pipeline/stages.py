@@ -91,6 +91,8 @@ class RankClasses:
     """MTP modules whose activations the fullest rank of the class holds at its fullest moment."""
     embedding_held: FloatColumn
     """Micro batches in flight on the first stage at most, where the class holds it and a tower."""
+    received_held: FloatColumn
+    """Passes in flight at its fullest moment on stages that receive what they work on."""
     largest_stage: FloatColumn
     """Layers of its largest virtual stage."""
     recomputed: tuple[FloatColumn, ...]
@@ -188,6 +190,7 @@ def rank_classes(
         before=tuple(_before(kind, last) for kind in stages.of_kind.T),
         mtp_held=held[:, -1] * mtp,
         embedding_held=embedding * first,
+        received_held=(held * (stage > 0)[fullest]).sum(axis=1),
         largest_stage=layers[last].max(axis=1).astype(np.float64),
         recomputed=tuple(kind[last].sum(axis=1, dtype=np.float64) for kind in repeated),
         recomputed_before=tuple(_before(kind, last) for kind in again),

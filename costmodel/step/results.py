@@ -68,7 +68,7 @@ class RankMemory:
     activations_bytes: float
     """Activations of all micro batches in flight."""
     transients_bytes: float
-    """Logits or gradients of one layer, weight-shaped buffers."""
+    """Logits or gradients of one layer, weight-shaped buffers, what a pipeline receives into."""
     overheads_bytes: float
     """Context, communicators and what the allocator reserves beyond the peak."""
     cached_bytes: float = 0.0

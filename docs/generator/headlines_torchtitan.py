@@ -38,7 +38,7 @@ Doubling the span of attention adds too much: its kernel is taken too slow at th
 rest of the step too fast, which cancel at `cp` 1."""
 SEQUENCES = """\
 The micro batch and the virtual stages are assumed. Micro batches of as many tokens but of one
-sequence (`cp` 1) are 8 % off in time and 5 % in memory; what four sequences need beyond that, in
+sequence (`cp` 1) are 7 % off in time and 4 % in memory; what four sequences need beyond that, in
 torch's kernels that overlap tensor parallelism, is not known."""
 FAR = """\
 The model is 7 to 8 % fast with one and with four ranks of a context too; eight of them lie on eight
@@ -56,7 +56,6 @@ TIME_WHY: Mapping[str, str] = {
 MEMORY_WHY: Mapping[str, str] = {
     "405B, 1F1B": SEQUENCES,
     "405B, interleaved": SEQUENCES,
-    "405B, `cp` 4": CHUNKS,
     "405B, `cp` 8": CHUNKS,
 }
 ABLATIONS = (
