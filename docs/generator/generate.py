@@ -17,6 +17,7 @@ import click
 from axis_pages import axes_page, rules_page
 from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
+from limit_pages import limits_page
 from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, table
@@ -336,6 +337,7 @@ TUNE_SECTIONS: Sequence[tuple[str, str, type]] = (
 PAGES: Mapping[str, Callable[[], Lines]] = {
     "cli.md": cli_page,
     "axes.md": axes_page,
+    "limits.md": limits_page,
     "rooms.md": rooms_page,
     "rules.md": rules_page,
     "models.md": models_page,

@@ -49,6 +49,10 @@ EVEN = "even"
 """The one word for `stages`, which are else written one by one."""
 
 
+FEW = 10
+"""Numbers that are listed; the bounds of others are only to refuse slips."""
+
+
 def _values(axis: Axis) -> Iterator[str]:
     """The values of a field of a layout, where they are few and can be listed."""
     match axis.codec:
@@ -61,7 +65,7 @@ def _values(axis: Axis) -> Iterator[str]:
         case Stages():
             yield EVEN
     for limit in Layout.model_fields[axis.name].metadata if "." not in axis.name else ():
-        if isinstance(limit, Le):
+        if isinstance(limit, Le) and int(str(limit.le)) < FEW:
             yield from map(str, range(int(str(limit.le)) + 1))
 
 
