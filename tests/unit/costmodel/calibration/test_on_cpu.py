@@ -130,3 +130,12 @@ def test_without_gpus_a_job_has_the_first_runtime_that_builds_its_model(make_job
     assert runtime_with(job.training, job.model) == "fsdp2"
     gpt2 = make_job("gpt2", "1x2:h100-sxm").model
     assert runtime_with(job.training, gpt2) == "torch-eager"
+
+
+def test_a_model_of_one_bucket_waits_for_no_more_than_all_its_gradients(make_job):
+    job = make_job("small-dense", "1x2:h100-sxm").model_copy(update={"runtime": "torch-eager"})
+    sizes = {"num_hidden_layers": 1, "intermediate_size": 64, "tie_word_embeddings": True}
+    tiny = job.model_copy(update={"model": job.model.model_copy(update=sizes)})
+    table = LayoutTable.of([Layout(dp=2, zero_stage=0)])
+    machine = measured_machine(tiny.cluster, "bf16")
+    assert last_bucket(Candidates(tiny, machine, traits_of(tiny), table)) == 1.0

@@ -299,3 +299,13 @@ def test_slow_nodes_add_what_the_simulated_pipeline_takes_longer(job, vpp, slown
     assert np.subtract(*(without_overhead(costs.machine, s) for s in steps)) == pytest.approx(
         longer, rel=0.02
     )
+
+
+def test_two_islands_cost_a_path_over_all_nodes_one_slow_link_whatever_their_order(job):
+    """Every node has a fast link, so the mean of their best ones says nothing."""
+    layout = Layout(tp=8, pp=4, sequence_parallel=True)
+    nodes = nodes_of(links_of(islands(0, 0, 1, 1)))
+    costs = placement_costs(job, machine_for(job), layout, nodes)
+    orders = np.array([*permutations(range(4))])
+    assert costs.step_seconds < least_seconds(costs, nodes) * (1 - 1e-9)
+    assert least_seconds(costs, nodes) <= placed_seconds(costs, nodes, orders).min() * (1 + 1e-9)
