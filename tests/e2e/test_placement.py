@@ -89,6 +89,10 @@ def test_the_plan_carries_order_bound_and_gap(made: Path):
     assert document["certificate"]["lower_bound_s"] <= placement["step_time_s"]
 
 
+def test_a_placed_plan_has_the_numbers_of_this_version(made: Path):
+    assert plan("compare", made, made).err == ""
+
+
 def test_a_cluster_of_another_size_has_no_links(made: Path):
     outcome = plan("sweep", made, "--vary", "gpus=16,32", "--json")
     assert outcome.code == 0, outcome.err
