@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from rich.text import Text
@@ -94,10 +95,14 @@ def _headline(job: Job, found: Finished) -> Text:
 
 def noise_lines(found: Finished) -> Iterator[str]:
     """What is said of a machine whose trials differ."""
-    if found.noise_fraction > NOISY:
+    if found.noise_fraction > NOISY and found.best:
+        times = {one.number: one.outcome.step_time_s or inf for one in found.trials}
+        first = min(times, key=times.__getitem__)
+        shorter = first not in (found.best.number, *found.best.repeats)
         yield (
             f"{NOISE} a trial run again differs by {percent(found.noise_fraction, 0)}, which all "
-            "probabilities count; give more --trials, or tune when others are done."
+            f"probabilities count{f'; trial {first} was shorter, likely by noise' * shorter}. Give "
+            "more --trials, or tune when others are done."
         )
 
 

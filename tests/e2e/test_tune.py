@@ -105,6 +105,10 @@ def test_a_loaded_machine_is_said_and_its_first_two_run_again(simulated, tmp_pat
     tuned = json.loads((tmp_path / "tuned" / "plan.json").read_text())["tuned"]
     assert f"a trial run again differs by {100 * tuned['noise_fraction']:.0f} %" in line
     assert line.split(":")[0] in page.read_text()
+    steps = [one["outcome"]["step_time_s"] for one in tuned["trials"]]
+    first = 1 + steps.index(min(steps))
+    own = first in (tuned["best"]["number"], *tuned["best"]["repeats"])
+    assert (f"trial {first} was shorter" in " ".join(outcome.out.split())) != own
     layouts = [json.dumps(one["layout"]) for one in tuned["trials"]]
     assert (len(layouts), len(set(layouts))) == (4, 2)
     assert len(tuned["best"]["repeats"]) == 1
