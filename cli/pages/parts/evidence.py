@@ -62,7 +62,8 @@ def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Ite
 
 def _rests_on(job: Job, regime: str) -> Iterator[str]:
     """Which numbers of the least known GPUs are not measured on them."""
-    for group in dict.fromkeys(job.cluster.groups):
+    groups = job.cluster.groups
+    for group in (one for place, one in enumerate(groups) if one not in groups[:place]):
         if group.device is not None:
             yield f"what is known of {group.gpu} is its datasheet"
         else:
