@@ -40,7 +40,7 @@ def verified(make_job):
 
     def run(runtime, choices, nproc):
         fix = tuple(parse_choice(text, excluded=False) for text in choices)
-        job = make_job("llama3-8b", "2x8:h100-sxm", 64).model_copy(update={"runtime": runtime})
+        job = make_job("llama3-8b", "2x8:h200-sxm", 64).model_copy(update={"runtime": runtime})
         plan = search(job, SearchOptions(top=1, fix=fix, search_options="none"))
         assert isinstance(plan, Plan), plan
         trainer = "torch" if of_torch(job) else "megatron-core"
