@@ -47,8 +47,8 @@ LIKELY = 0.9
 Source: assumed; one layout that runs is worth more than the chance of a faster one.
 """
 NOISY = 0.05
-"""Noise from trial to trial above which the first two are run again. Source: measured, on simulated
-machines (examples/tuning): with less, two layouts more find the fastest as often."""
+"""Noise from trial to trial above which the first two are run again. Source: assumed; layouts that
+are worth a trial differ by less, so that one trial of each does not rank them."""
 FIRST = 2
 """So many of the ranking."""
 NORMAL_HALF = 0.674
