@@ -119,9 +119,11 @@ def _alike(names: tuple[str, str]) -> bool:
 
 
 def _scalar(value: str) -> str:
-    """JSON, which YAML holds."""
-    if value in ("true", "false", "null") or NUMBER.fullmatch(value):
+    """JSON, which YAML holds; to YAML 1.1 `1e-06` is text, and `1.0e-06` a number."""
+    if value in ("true", "false", "null"):
         return value
+    if number := NUMBER.fullmatch(value):
+        return value.replace("e", ".0e") if number[2] and not number[1] else value
     if value.startswith("[") and value.endswith("]"):
         return "[" + ", ".join(_scalar(part) for part in value[1:-1].split(",")) + "]"
     return json.dumps(value.strip('"'))

@@ -62,6 +62,21 @@ def test_options_take_their_values_as_words():
     assert "--sequence_parallel true" in lines
 
 
+@pytest.mark.parametrize("target", ["primus", "flagscale"])
+def test_a_small_number_is_one_to_yaml(target):
+    found = yaml.safe_load("\n".join(stated(target).lines))
+    (epsilon,) = {v for k, v in leaves(found) if k in ("norm_epsilon", "layernorm_epsilon")}
+    assert epsilon == models.DENSE.norm_eps
+
+
+def leaves(value, key=""):
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from leaves(one, name)
+    else:
+        yield key, value
+
+
 def test_sections_of_a_file_are_yaml():
     config = yaml.safe_load("\n".join(stated("nemo-rl").lines))["policy"]
     assert config["megatron_cfg"]["tensor_model_parallel_size"] == 2
