@@ -100,7 +100,12 @@ def counted_in_group(layout, rank):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: f"{one.schedule} {one.pp}x{one.vpp}")
-def test_every_stage_has_a_buffer_for_every_micro_batch(layout):
+def test_every_stage_has_a_buffer_for_every_micro_batch(layout, monkeypatch):
+    # Torch 2.13 asks all ranks whether they know their shapes, and no other rank is there.
+    yes = torch.ones(1, dtype=torch.int32)
+    monkeypatch.setattr(
+        PipelineStage, "_warmup_backward_result", lambda *known, **named: yes, raising=False
+    )
     model = TINY.model_copy(update={"num_hidden_layers": 12})
     job = Job(
         model=model,
