@@ -55,7 +55,7 @@ def no_plan_text(status: str, reason: str) -> str:
 def otherwise_text(plan: str, changed: Sequence[Changed]) -> str:
     """That a plan was made with other numbers than those of now: the first few of them."""
     parts = [
-        f"{_value(one.name, one.before)} {'a step' if one.name == STEP else f'of {one.name}'}, "
+        f"{_value(one.name, one.before)} {_of(one)}, "
         f"{'now' if number else 'this version'} {_value(one.name, one.now)}"
         for number, one in enumerate(changed[:FEW])
     ]
@@ -63,8 +63,14 @@ def otherwise_text(plan: str, changed: Sequence[Changed]) -> str:
     return f"{plan} says {'; '.join(parts)}: give the --profile it was made with, or make it anew"
 
 
+def _of(one: Changed) -> str:
+    return "a step" if one.name == STEP and one.before is not None else f"of {one.name}"
+
+
 def _value(name: str, value: object) -> str:
     """A value of an estimate with its unit, which its name ends in."""
+    if value is None:
+        return "nothing"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return json.dumps(value)
     if name.endswith("_bytes"):

@@ -59,6 +59,10 @@ def written_estimate(text: str) -> object:
     return value
 
 
+HAD = ("step_time_s", "memory.peak_allocated_bytes")
+"""Numbers that the estimate of every document has had."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A value of a written estimate that is another one now."""
@@ -71,9 +75,14 @@ class Changed:
 
 
 def changed_values(estimate: object, now: Estimate) -> tuple[Changed, ...]:
-    """What of a written estimate was made with other numbers; a key it lacks is none of them."""
-    known = dict(_leaves(estimate_json(now)))
-    pairs = (Changed(name, value, known.get(name)) for name, value in _leaves(estimate))
+    """What of a written estimate was made with other numbers, or is no longer there.
+
+    Of keys that it lacks those alone count that every document has: others are newer than it.
+    """
+    known, read = dict(_leaves(estimate_json(now))), dict(_leaves(estimate))
+    pairs = (
+        Changed(name, read.get(name), known.get(name)) for name in dict.fromkeys((*read, *HAD))
+    )
     return tuple(one for one in pairs if not _same(one.before, one.now))
 
 

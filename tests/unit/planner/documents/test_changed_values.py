@@ -57,7 +57,13 @@ def changed(document):
 
 def test_nothing_is_noticed_where_nothing_was_edited(document):
     assert changed(document) == ()
-    assert changed(edited(document, ("best", "estimate"), lambda _: None)) == ()
+
+
+def test_numbers_that_every_document_has_are_missed(document):
+    gone = edited(document, ("best", "estimate"), lambda _: None)
+    assert [one.name for one in changed(gone)] == ["step_time_s", "memory.peak_allocated_bytes"]
+    gone = edited(document, ("best", "estimate", "memory"), lambda _: {})
+    assert [one.name for one in changed(gone)] == ["memory.peak_allocated_bytes"]
 
 
 @pytest.mark.parametrize("change", [lambda x: 0.1 * x + 1e-9, lambda x: 100 * x + 1e-9])
