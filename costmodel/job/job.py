@@ -15,7 +15,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec, OptimizerText
 from trainplan.costmodel.job.routing import RoutingSpec
-from trainplan.costmodel.spec import Spec
+from trainplan.costmodel.spec import LARGEST_SIZE, Spec
 
 Packing = Literal["none", "greedy", "balanced"]
 """Each sequence padded to a row; rows filled by the first sequence that fits; rows filled, and run
@@ -140,8 +140,6 @@ class RuntimeOptions(Spec):
         return {name: f"{name}={text}" for name, text in texts}
 
 
-LARGEST_SIZE = 1 << 30
-"""Of a batch and of a sequence."""
 Precision = Literal["bf16", "fp16", "fp32", "tf32", "fp8", "mxfp8", "nvfp4"]
 """Number format of the matrix products; the attention core, the router and the head stay bf16
 where it is lower. `fp32` and `tf32` keep weights, activations and gradients in fp32; matrix units

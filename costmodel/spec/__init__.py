@@ -5,6 +5,7 @@ AmountOrZero: the same, or none.
 complaints: all that is wrong, in the order of the fields.
 Degree: ranks, GPUs, nodes or stages.
 first_complaint: what to say where one line must do.
+LARGEST_SIZE: of a batch and of a sequence.
 MISSING: pydantic's types of errors for a key that is not there.
 shown: a value of user input, short enough for a message.
 Sourced: a catalog number with its source.
@@ -15,7 +16,14 @@ WholeOrZero: the same, or none.
 """
 
 from trainplan.costmodel.spec.base import Sourced, Spec
-from trainplan.costmodel.spec.bounds import Amount, AmountOrZero, Degree, Whole, WholeOrZero
+from trainplan.costmodel.spec.bounds import (
+    LARGEST_SIZE,
+    Amount,
+    AmountOrZero,
+    Degree,
+    Whole,
+    WholeOrZero,
+)
 from trainplan.costmodel.spec.validation_errors import (
     MISSING,
     UNKNOWN,

@@ -4,11 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+LARGEST_SIZE = 1 << 30
+"""Of a batch and of a sequence."""
 Degree = Annotated[int, Field(gt=0, le=1 << 20)]
 """Ranks, GPUs, nodes or stages: as many as GPUs are planned."""
-Whole = Annotated[int, Field(gt=0, le=1 << 30)]
-"""Sequences, tokens of a sequence, layers: as of `job.LARGEST_SIZE`."""
-WholeOrZero = Annotated[int, Field(ge=0, le=1 << 30)]
+Whole = Annotated[int, Field(gt=0, le=LARGEST_SIZE)]
+"""Sequences, tokens of a sequence, layers."""
+WholeOrZero = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
 Amount = Annotated[float, Field(gt=0, le=1e12)]
 """GB/s, GiB, TB, seconds: above zero."""
 AmountOrZero = Annotated[float, Field(ge=0, le=1e12)]
