@@ -86,10 +86,10 @@ def _opening(found: Iterable[Headline], accuracy: str) -> str:
 Results that publications are known for, and what the model says of the same machine, model and
 layout. Each tolerance was chosen before the comparison. Where the model misses it the table says
 **no** and the lines below it say why. A test fails when a figure without such a line is missed, and
-when the error of a missed one moves by more than {percent(DRIFT)} of what was published. The last
-figures are answers of the commands printed above them, run in `examples/headlines`. The constants
-were fitted on some of these runs: this page shows what is reproduced, not what can be foretold.
-[How accurate the estimates are](accuracy.md) says that, over
+when the error of a missed one moves by more than {percent(DRIFT)} of the larger of the two. The
+last figures are answers of the commands printed above them, run in `examples/headlines`. The
+constants were fitted on some of these runs: this page shows what is reproduced, not what can be
+foretold. [How accurate the estimates are](accuracy.md) says that, over
 {accuracy}.
 Where a publication does not state an input, the text names what is assumed.
 

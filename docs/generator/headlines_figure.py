@@ -38,7 +38,8 @@ DIGITS: Mapping[Unit, int] = {
 MARGIN = 0.05
 """Share of memory kept free: the default of `plan search`."""
 DRIFT = 0.03
-"""Largest move of the error of a missed figure, of what was published: beyond it a test fails."""
+"""Largest move of the error of a missed figure, of the larger of published and predicted: beyond it
+a test fails."""
 PLACES = 10
 """Alternatives `plan search` lists."""
 
