@@ -296,7 +296,7 @@ def test_an_agent_goes_from_a_search_to_files_that_start_the_training(tmp_path):
     assert twice.endswith("exists; --force replaces the files plan writes into it")
 
 
-@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "", ".x", "x" * 100, "a\0b"])
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "", ".x", "x" * 100, "a\0b"])
 def test_files_are_made_under_bare_names_in_the_allowed_folder_alone(name, tmp_path):
     arguments = {"document": {}, "output": name}
     assert "a bare name" in error_of(ask("report", arguments, writable=tmp_path))

@@ -95,7 +95,7 @@ def test_the_tuned_plan_is_exported_and_its_calibration_used(simulated, tmp_path
     assert "calibrated on 2 measured runs" in stated.out
 
 
-def test_a_loaded_machine_is_said_and_its_first_two_run_again(simulated, tmp_path):
+def test_a_loaded_machine_is_reported_and_its_first_two_run_again(simulated, tmp_path):
     loaded = {**MACHINE, "trial_spread": 0.35, "step_spread": 0.4, "slow_steps": 0.1}
     (tmp_path / "machine.json").write_text(json.dumps(loaded))
     page = tmp_path / "tune.html"
@@ -117,7 +117,7 @@ def test_a_loaded_machine_is_said_and_its_first_two_run_again(simulated, tmp_pat
     assert all(one["spread_fraction"] > 0.05 for one in outcomes)
 
 
-def test_a_busy_machine_is_said_before_trials_as_a_profile_says_it(monkeypatch, capsys):
+def test_a_busy_machine_is_reported_before_trials_as_in_a_profile(monkeypatch, capsys):
     monkeypatch.setattr("trainplan.profiler.host.probe.usable_cores", lambda: 4)
     for used, stated in ((0.1, False), (3.2, True)):
         monkeypatch.setattr("trainplan.profiler.host.probe.busy_cores", lambda _, used=used: used)

@@ -38,7 +38,7 @@ COMMANDS = ["offload", "states", "length", "others"]
 
 
 @pytest.mark.parametrize("key", [*KEYS, *COMMANDS])
-def test_every_figure_is_reached_or_missed_as_the_page_says(modules, found, key):
+def test_every_figure_is_reached_or_missed_by_the_error_on_file(modules, found, key):
     assert list(modules["headlines"].complaints([found[key]])) == []
 
 

@@ -9,7 +9,7 @@ from trainplan.costmodel.columns import LARGEST_LOOKED_UP, distinct
 
 
 @pytest.mark.parametrize("scale", [1, LARGEST_LOOKED_UP, 1 << 29])
-def test_large_counts_are_told_from_each_other_as_small_ones(scale: int):
+def test_large_counts_have_the_places_that_small_ones_have(scale: int):
     some = np.array([3, 1, 3, 2, 1, 0])
     other = np.array([0, 1, 0, 0, 1, 2])
     tracemalloc.start()

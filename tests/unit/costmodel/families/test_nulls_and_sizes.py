@@ -54,7 +54,7 @@ def test_a_null_never_drops_a_part_of_a_model(model_type: str, field: str):
     assert field in not_null(model_type)
 
 
-def test_a_null_is_no_value_where_the_class_says_so():
+def test_a_null_is_taken_where_the_class_takes_one():
     for field in ("num_key_value_heads", "head_dim"):
         assert field not in not_null("llama")
     assert "n_inner" not in not_null("gpt2")

@@ -13,9 +13,7 @@ from trainplan.planner.questions.best_plan import SearchOptions
 
 
 @pytest.mark.parametrize(("pp", "vpp", "most"), [(1, 1, 6), (2, 1, 3), (3, 2, 1), (3, 1, 2)])
-def test_recomputing_any_number_of_the_layers_of_a_stage_is_beside_a_layout(
-    make_job, pp, vpp, most
-):
+def test_recomputing_any_number_of_the_layers_of_a_stage_is_a_neighbour(make_job, pp, vpp, most):
     """Six layers: all of a stage are one of the numbers, none more."""
     layout = Layout(pp=pp, vpp=vpp, dp=6 // pp, schedule="interleaved" if vpp > 1 else "1f1b")
     found = neighbours(context_for(make_job("small-dense", "1x6:h100-sxm", 12)), layout)

@@ -286,7 +286,7 @@ def quiet(launch, spread):
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.001, 0.006])
-def test_on_a_quiet_machine_the_trials_are_those_of_one_that_says_nothing(known, spread):
+def test_on_a_quiet_machine_the_trials_are_those_without_a_spread(known, spread):
     hidden = machine(own_spread=0.05, trial_spread=0.01, seed=3).launch
     plain, _ = launches(known, hidden, TuneOptions(trials=6))
     again, last = launches(known, quiet(hidden, spread), TuneOptions(trials=6))

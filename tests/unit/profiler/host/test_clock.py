@@ -45,7 +45,7 @@ def test_device_and_host_are_timed_apart(played, device, host, cycles_per_second
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_long_task_says_after_every_call_that_it_goes_on(played, device):
+def test_a_long_task_beats_after_every_call(played, device):
     gpu, timer = played()
     calls, beats = [], []
     place = replace(ONE_GPU, device=device)

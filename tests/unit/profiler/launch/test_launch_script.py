@@ -114,9 +114,7 @@ def test_the_limits_of_a_run_are_those_of_the_help_page():
         ((START, DONE, DONE.model_copy(update={"key": "norm"})), "2 tasks are kept in"),
     ],
 )
-def test_control_c_at_the_start_says_what_the_journal_of_earlier_runs_keeps(
-    tmp_path, records, words
-):
+def test_control_c_at_the_start_counts_the_tasks_of_earlier_runs(tmp_path, records, words):
     files = Files.of_output(tmp_path / "profile.json")
     files.journal.write_text(journal(*records))
     kept = profile._kept(KeyboardInterrupt(), files)
