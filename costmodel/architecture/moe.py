@@ -33,7 +33,10 @@ class MoeSpec(Spec):
     """After the leading dense layers, every `moe_layer_freq`-th layer is MoE."""
     router_bias: bool = False
     """One learned or balancing number per expert in the router (`e_score_correction_bias` of
-    DeepSeek-V3 and GLM-4.5)."""
+    DeepSeek-V3 and GLM-4.5); one that balances is a buffer, no parameter."""
+    router_bias_is_parameter: bool = False
+    """It is a parameter all the same (AFMoE, Laguna, ERNIE 4.5), as it is wherever experts have
+    biases, too (gpt-oss)."""
     expert_bias: bool = False
     """The products of experts have biases (gpt-oss); the router's is `router_bias`."""
     router_score_function: Literal["softmax", "sigmoid"] = "softmax"
@@ -104,6 +107,16 @@ class MoeSpec(Spec):
         if (self.topk_group or 1) > groups:
             raise ValueError(f"topk_group = {self.topk_group} exceeds n_group = {groups}; lower it")
         return self
+
+    @property
+    def counted_router_bias(self) -> int:
+        """Parameters of a router beside its product; a balancing bias is a buffer of the class.
+
+        Source: transformers 5.24, `e_score_correction_bias` of `modeling_deepseek_v3.py` and 23
+        more; Megatron Core `moe/router.py`, expert_bias.
+        """
+        learned = self.router_bias and (self.expert_bias or self.router_bias_is_parameter)
+        return learned * (self.num_experts + self.num_zero_experts)
 
     def placed(self, layers: int) -> tuple[FeedForward, ...]:
         """What feeds forward in each of so many layers."""

@@ -13,6 +13,7 @@ QKV: Final[Fields] = {"qkv_bias": True}
 HEAD: Final[Fields] = {"qk_norm": "head"}
 BALANCED: Final[Fields] = {"router_score_function": "sigmoid", "router_bias": True}
 """A router of sigmoids with one balancing bias per expert (DeepSeek-V3)."""
+PARAMETER: Final[Fields] = {"router_bias": True, "router_bias_is_parameter": True}
 ATTENTION: Final[Fields] = {"qkv_bias": True, "attention_output_bias": True}
 LINEAR: Final[Fields] = {**ATTENTION, "mlp_bias": True}
 FLAGS: Final[Mapping[str, Fields]] = {

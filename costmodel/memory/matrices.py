@@ -105,8 +105,8 @@ def _known_parts(model: ModelSpec, table: LayoutTable, *, attends: bool) -> Iter
 def unrouted(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Router and shared experts."""
     yield from _cut(model.hidden_size, moe.num_experts, 1.0)
-    if moe.router_bias:
-        yield from _vector(moe.num_experts)
+    if moe.counted_router_bias:
+        yield from _vector(moe.counted_router_bias)
     if moe.shared_expert_gate:
         yield from _cut(model.hidden_size, 1, 1.0)
     if moe.shared_expert_intermediate_size:

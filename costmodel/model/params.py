@@ -148,9 +148,9 @@ def router_choices(moe: MoeSpec) -> int:
 
 
 def router_params(model: ModelSpec, moe: MoeSpec) -> int:
-    """Router weights of one MoE layer, with the shared expert's gate."""
-    per_expert = model.hidden_size + (1 if moe.router_bias else 0)
-    return router_choices(moe) * per_expert + (model.hidden_size if moe.shared_expert_gate else 0)
+    """Router weights of one MoE layer, with the shared expert's gate; a balancing bias is none."""
+    rows = router_choices(moe) + moe.shared_expert_gate
+    return rows * model.hidden_size + moe.counted_router_bias
 
 
 def expert_hidden(model: ModelSpec) -> int:

@@ -17,7 +17,7 @@ from trainplan.costmodel.program import Shape, peak_activation_bytes
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.step import price
-from trainplan.costmodel.traffic import sent_bytes, stages_of
+from trainplan.costmodel.traffic import sent_bytes
 from trainplan.planner.verification.by_megatron import Combination
 
 Traffic = Mapping[tuple[str, str], int]
@@ -54,10 +54,7 @@ def expected(combination: Combination) -> Expected:
     saved = peak_activation_bytes(program, 0 * each_pass, each_pass)
     numbers, sent, kept = [], [], []
     for pp_rank in range(layout.pp):
-        balancing = sum(
-            _balancing(job) * sum(stage.moe_layers) for stage in stages_of(job, layout, pp_rank)
-        )
-        held = {"dp": float(shared[pp_rank]) - balancing, "expert dp": float(expert[pp_rank])}
+        held = {"dp": float(shared[pp_rank]), "expert dp": float(expert[pp_rank])}
         numbers.append(round(sum(held.values())))
         sent.append(sent_bytes(job, layout, pp_rank, held))
         kept.append(float(saved[pp_rank]))
@@ -68,15 +65,6 @@ def expected(combination: Combination) -> Expected:
         tuple(one for one in kept for _ in range(each)),
         share_experts=each if layout.ep > 1 else 1,
     )
-
-
-def _balancing(job: Job) -> int:
-    """Numbers of a router that balance experts: parameters of the model, but none is trained.
-
-    Source: Megatron Core `moe/router.py`, expert_bias is a buffer.
-    """
-    moe = job.model.moe
-    return moe.num_experts if moe and moe.router_bias else 0
 
 
 def pass_bytes(job: Job, layout: Layout, traits: RuntimeTraits | None = None) -> FloatColumn:

@@ -138,19 +138,10 @@ def built(model_type, changes):
 
 
 def parameters(config):
-    """Parameters of the model on the meta device, and the biases that balance its experts.
-
-    Those are buffers of the class and weights of the published file.
-    """
+    """Parameters of the model on the meta device; biases that balance experts are buffers."""
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config)
-    weights = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    biases = [
-        tensor.numel()
-        for name, tensor in model.state_dict().items()
-        if name not in weights and "bias" in name
-    ]
-    return sum(weight.numel() for weight in model.parameters()) + sum(biases)
+    return sum(weight.numel() for weight in model.parameters())
 
 
 def written(config):

@@ -43,8 +43,6 @@ WINDOW: Final = "sliding_attention"
 OF_RATIO: Final = {0: WINDOW, 4: SPARSE, 128: HEAVY}
 """Tokens that one compressed key stands for -> layer type, in published files."""
 USUAL_RATES: Final = {SPARSE: 4, HEAVY: 128}
-HASHED: Final = 3
-"""Leading layers whose experts are picked by a hash of the token, with no bias to balance them."""
 
 
 def _types(config: HfConfig) -> Sequence[str]:
@@ -91,17 +89,14 @@ def _rates(config: HfConfig) -> Mapping[str, int]:
     }
 
 
-def _hashed(config: HfConfig) -> Sequence[bool]:
-    """Layers whose experts a hash picks."""
-    words = listed(config, "mlp_layer_types")
-    count = count_of_layers(config)
-    first = config.with_defaults({"num_hash_layers": HASHED}).count("num_hash_layers")
-    for word in words:
+def _check_experts(config: HfConfig) -> None:
+    """A hash picks those of some layers, which has no weights."""
+    config.with_defaults({"num_hash_layers": 0}).count("num_hash_layers")
+    for word in listed(config, "mlp_layer_types"):
         if word not in ("hash_moe", "moe"):
             raise UnsupportedError(
                 f"{config.where}: 'mlp_layer_types' has {shown(word)}; known: hash_moe, moe"
             )
-    return [word == "hash_moe" for word in words] or [i < first for i in range(count)]
 
 
 def _model(config: HfConfig) -> Fields:
@@ -151,8 +146,9 @@ def _each(
     """
     hidden, width = config.integer("hidden_size"), config.integer("head_dim")
     index, rates = config.integer("index_head_dim"), _rates(config)
-    experts, common = config.integer("n_routed_experts"), _model(config)
+    common = _model(config)
     sides, weights = common["side_products"], common["layer_weights"]
+    _check_experts(config)
     assert isinstance(sides, tuple)
     assert isinstance(weights, int)
     norms = config.integer("q_lora_rank") + width
@@ -168,9 +164,9 @@ def _each(
         {
             "key_compression": rates.get(word),
             "side_products": (*sides, *own[word][0]),
-            "layer_weights": weights + norms + own[word][1] + (0 if hashed else experts),
+            "layer_weights": weights + norms + own[word][1],
         }
-        for word, hashed in zip(_types(config), _hashed(config), strict=True)
+        for word in _types(config)
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer
-from trainplan.costmodel.families.family import BALANCED, HEAD, QKV, Family, Fields
+from trainplan.costmodel.families.family import BALANCED, HEAD, PARAMETER, QKV, Family, Fields
 from trainplan.costmodel.families.layers import SLIDING, count_of_layers, dense_layers, of_length
 from trainplan.costmodel.families.reader import HfConfig
 
@@ -142,7 +142,7 @@ LAYERED: Final[Mapping[str, Family]] = {
     "afmoe": Family(
         "arXiv:2602.17004, section 2",
         model={**HEAD, "norm_position": "both", "attention_output_gate": "elementwise"},
-        experts=BALANCED,
+        experts=BALANCED | PARAMETER,
         off=("attention_bias",),
         slides=_every_fourth_full,
         more=_ignored_period,
@@ -176,7 +176,7 @@ LAYERED: Final[Mapping[str, Family]] = {
     "laguna": Family(
         "modeling_laguna.py",
         model=HEAD,
-        experts=BALANCED,
+        experts=BALANCED | PARAMETER,
         dense=_laguna_dense,
         more=_laguna,
         each=_laguna_each,

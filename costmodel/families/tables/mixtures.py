@@ -17,6 +17,7 @@ from trainplan.costmodel.families.family import (
     HEAD,
     NO_BIASES,
     NO_MLP_BIAS,
+    PARAMETER,
     QKV,
     Family,
     Fields,
@@ -197,7 +198,7 @@ MIXTURES: Final[Mapping[str, Family]] = {
     "dots1": Family("arXiv:2506.05767, section 2", model=HEAD, experts=BALANCED),
     "ernie4_5_moe": Family(
         "modeling_ernie4_5_moe.py",
-        experts={"router_bias": True},
+        experts=PARAMETER,
         dense=_ernie_dense,
         off=("use_bias",),
         ignores=("moe_norm_min",),

@@ -78,7 +78,7 @@ def what_it_builds(model: ModelSpec) -> dict[str, object]:
     if model.moe:
         moe = known["moe"]
         del moe["first_k_dense_replace"], moe["moe_layer_freq"]
-        del moe["router_bias"]
+        del moe["router_bias"], moe["router_bias_is_parameter"]
         for name in ("n_group", "topk_group", "routed_scaling_factor"):
             moe[name] = float(moe[name] or 1)
     if model.rope_scaling:
