@@ -17,6 +17,7 @@ from trainplan.costmodel.families.registry import (
     decoder,
     refusal,
 )
+from trainplan.costmodel.families.ties import tied
 from trainplan.costmodel.families.towers import has_tower, with_tower
 from trainplan.costmodel.spec import shown
 
@@ -99,12 +100,11 @@ def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
 
 
 def _text_section(file: HfConfig) -> HfConfig | None:
-    """The decoder of a model with towers, tied as the whole says where it does not."""
+    """The decoder of a model with towers, tied as the class of the whole ties it."""
     for name in TEXT_SECTIONS:
         section = file.with_defaults({name: None}).optional_section(name)
         if section:
-            tied = {key: file.values[key] for key in ("tie_word_embeddings",) if file.has(key)}
-            values = {**tied, **section.values}
+            values = {**section.values, **tied(file, section)}
             return replace(section, values=values, model_type=_model_type(values))
     return None
 

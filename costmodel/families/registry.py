@@ -42,10 +42,12 @@ SAME: Final[Mapping[str, str]] = {
     "gpt-sw3": "gpt2",
     "hunyuan_vl_text": "hunyuan_v1_dense",
     "hy_v4_vl_text": "hy_v4",
+    "qwen2_5_omni_text": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
     "qwen2_vl": "qwen2",
     "qwen2_vl_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
     "qwen3_vl_moe_text": "qwen3_moe",
     "qwen3_vl_text": "qwen3",
 }

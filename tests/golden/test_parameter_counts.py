@@ -60,9 +60,9 @@ SAFETENSORS = [
 
 COUNTED = [
     # published without an exact count of weights: counted on a model of transformers 5.23.0 built
-    # on torch.device("meta"), router balancing biases included
-    Exact("deepseek-v3", 671_026_419_200, "DeepseekV3ForCausalLM without MTP"),
-    Exact("deepseek-v4-flash", 284_332_240_471, "DeepseekV4ForCausalLM of transformers 5.24.0"),
+    # on torch.device("meta"), without the biases that balance a router, which are buffers
+    Exact("deepseek-v3", 671_026_404_352, "DeepseekV3ForCausalLM without MTP"),
+    Exact("deepseek-v4-flash", 284_332_230_231, "DeepseekV4ForCausalLM of transformers 5.24.0"),
     Exact("gemma3-27b", 27_009_346_304, "Gemma3ForCausalLM, the language model alone"),
     Exact("gpt-oss-120b", 116_829_156_672, "GptOssForCausalLM"),
     Exact("gpt-oss-20b", 20_914_757_184, "GptOssForCausalLM"),
@@ -70,7 +70,7 @@ COUNTED = [
     Exact("gpt2-xl", 1_557_611_200, "GPT2LMHeadModel"),
     Exact("gpt3-175b", 174_604_259_328, "GPT2LMHeadModel"),
     Exact("gpt3-6.7b", 6_658_404_352, "GPT2LMHeadModel"),
-    Exact("kimi-k2", 1_026_408_232_448, "DeepseekV3ForCausalLM without MTP"),
+    Exact("kimi-k2", 1_026_408_209_408, "DeepseekV3ForCausalLM without MTP"),
     Exact("megatron-1.7b", 1_652_230_656, "GPT2LMHeadModel"),
     Exact("megatron-3.6b", 3_562_168_320, "GPT2LMHeadModel"),
     Exact("megatron-7.5b", 7_467_786_240, "GPT2LMHeadModel"),
@@ -82,9 +82,9 @@ COUNTED = [
     Exact("megatron-529.6b", 529_600_819_200, "GPT2LMHeadModel"),
     Exact("megatron-1008b", 1_008_038_758_400, "GPT2LMHeadModel"),
     Exact("mt-nlg-530b", 529_600_819_200, "GPT2LMHeadModel"),
-    Exact("nemotron-3-nano-30b-a3b", 31_577_940_288, "NemotronHForCausalLM of 5.24.0"),
-    Exact("nemotron-3-super", 120_668_707_840, "NemotronHForCausalLM of 5.24.0"),
-    Exact("nemotron-3-ultra", 549_308_993_536, "NemotronHForCausalLM of 5.24.0"),
+    Exact("nemotron-3-nano-30b-a3b", 31_577_937_344, "NemotronHForCausalLM of 5.24.0"),
+    Exact("nemotron-3-super", 120_668_687_360, "NemotronHForCausalLM of 5.24.0"),
+    Exact("nemotron-3-ultra", 549_308_968_960, "NemotronHForCausalLM of 5.24.0"),
     Exact("opt-125m", 125_239_296, "OPTForCausalLM"),
     Exact("opt-6.7b", 6_658_473_984, "OPTForCausalLM"),
     Exact("opt-66b", 65_719_701_504, "OPTForCausalLM"),
@@ -230,6 +230,7 @@ def test_deepseek_v3_file_is_the_model_its_mtp_module_and_the_fp8_scales() -> No
     module = params.layer_params(model.kinds[-1]) + 2 * model.hidden_size**2
     module += 3 * params.norm_params(model)
     total = params.num_parameters(model) + model.num_nextn_predict_layers * module + repeated
+    total += 256 * (58 + 1)  # the biases that balance each router, buffers of the class
     assert total == 684_489_845_504
     assert total + fp8_scales(model) == 684_531_386_000
 

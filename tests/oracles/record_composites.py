@@ -11,8 +11,6 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from transformers.models.auto import modeling_auto as names
-
 from tests.golden.composites import PATH, STATED, merged
 from tests.oracles.decoder_configs import CONFIG_MAPPING, ROTATED, torch, transformers
 from trainplan.costmodel.families import registry
@@ -40,10 +38,17 @@ NEEDED = {
 def classes():
     """`model_type` -> the automatic class that builds it with a head."""
     return {
-        **dict.fromkeys(names.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "AutoModelForCausalLM"),
-        **dict.fromkeys(names.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES, "AutoModelForMultimodalLM"),
         **dict.fromkeys(
-            names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, "AutoModelForImageTextToText"
+            transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+            "AutoModelForCausalLM",
+        ),
+        **dict.fromkeys(
+            transformers.models.auto.modeling_auto.MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+            "AutoModelForMultimodalLM",
+        ),
+        **dict.fromkeys(
+            transformers.models.auto.modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+            "AutoModelForImageTextToText",
         ),
     }
 

@@ -52,6 +52,12 @@ def _lambdas(config: HfConfig) -> Fields:
     return {"layer_weights": 4 * (width or config.integer("hidden_size") // heads)}
 
 
+def _delayed(config: HfConfig) -> Fields:
+    """The input of the MLP is scaled by two products of the delay, of rank 32."""
+    hidden = config.integer("hidden_size")
+    return {"side_products": ((hidden, 32), (32, hidden))}
+
+
 def _dynamic_mask(config: HfConfig) -> Fields:
     """Scales of both residuals, and the product that makes the mask from the values."""
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
@@ -236,6 +242,7 @@ DENSE: Final[Mapping[str, Family]] = {
         flags={"attention_bias": QKV, "attention_out_bias": {"attention_output_bias": True}},
     ),
     "smollm3": Family("modeling_smollm3.py", more=unrotated, ignores=("sliding_window",)),
+    "voxtral_realtime_text": Family("modeling_voxtral_realtime.py", more=_delayed),
     "youtu": Family("modeling_youtu.py"),
 }
 """`model_type` -> what its code fixes."""

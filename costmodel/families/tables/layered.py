@@ -142,7 +142,7 @@ LAYERED: Final[Mapping[str, Family]] = {
     "afmoe": Family(
         "arXiv:2602.17004, section 2",
         model={**HEAD, "norm_position": "both", "attention_output_gate": "elementwise"},
-        experts=BALANCED | PARAMETER,
+        experts={**BALANCED, **PARAMETER},
         off=("attention_bias",),
         slides=_every_fourth_full,
         more=_ignored_period,
@@ -176,7 +176,7 @@ LAYERED: Final[Mapping[str, Family]] = {
     "laguna": Family(
         "modeling_laguna.py",
         model=HEAD,
-        experts=BALANCED | PARAMETER,
+        experts={**BALANCED, **PARAMETER},
         dense=_laguna_dense,
         more=_laguna,
         each=_laguna_each,

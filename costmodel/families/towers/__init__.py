@@ -10,6 +10,7 @@ from typing import Final
 from trainplan.costmodel.architecture import ModelSpec, TowerSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.ties import tied
 from trainplan.costmodel.families.towers import projectors
 from trainplan.costmodel.families.towers.encoders import encoder_of
 from trainplan.costmodel.families.towers.fields import Fields
@@ -25,17 +26,15 @@ class TowerFamily:
     """`model_type` of the encoder where its section has none."""
     text: str
     """Family of the decoder where its section names none, or one that is read as no other."""
-    tied: bool = False
-    """Are embeddings tied where the file does not say?"""
     section: str = "vision_config"
 
 
 TOWERS: Final[Mapping[str, TowerFamily]] = {
-    "gemma3": TowerFamily(projectors.gemma3, "siglip_vision_model", "gemma3_text", tied=True),
-    "internvl": TowerFamily(projectors.internvl, "internvl_vision", "qwen2", tied=True),
+    "gemma3": TowerFamily(projectors.gemma3, "siglip_vision_model", "gemma3_text"),
+    "internvl": TowerFamily(projectors.internvl, "internvl_vision", "qwen2"),
     "llama4": TowerFamily(projectors.llama4, "llama4_vision_model", "llama4_text"),
     "llava": TowerFamily(projectors.llava, "clip_vision_model", "llama"),
-    "mistral3": TowerFamily(projectors.mistral3, "pixtral", "mistral", tied=True),
+    "mistral3": TowerFamily(projectors.mistral3, "pixtral", "mistral"),
     "qwen2_5_vl": TowerFamily(projectors.qwen2, "qwen2_5_vl", "qwen2"),
     "qwen2_audio": TowerFamily(
         projectors.qwen2_audio, "qwen2_audio_encoder", "qwen2", section="audio_config"
@@ -99,10 +98,7 @@ def _text(config: HfConfig, family: TowerFamily, known: Callable[[str], bool]) -
     kind, own = named.text("model_type"), {config.model_type, f"{config.model_type}_text"}
     if kind in own and not (section and known(kind)):
         kind = family.text
-    if config.has("tie_word_embeddings"):
-        values["tie_word_embeddings"] = config.values["tie_word_embeddings"]
-    elif family.tied:
-        values.setdefault("tie_word_embeddings", True)
+    values |= tied(config, section)
     for rope in ("rope_scaling", "rope_parameters"):
         values |= _without_axes(values, rope)
     path = section.path if section else ""

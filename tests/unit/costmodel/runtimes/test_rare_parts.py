@@ -65,8 +65,9 @@ SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm",
 RARE_EXPERTS = {"num_zero_experts": 4, "wide_latent": True, "mean_experts_per_tok": 1.5}
 WRITTEN_EXPERTS = """
     num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size
-    shared_expert_gate first_k_dense_replace moe_layer_freq router_bias expert_bias
-    router_score_function norm_topk_prob n_group topk_group routed_scaling_factor latent_size
+    shared_expert_gate first_k_dense_replace moe_layer_freq router_bias router_bias_is_parameter
+    expert_bias router_score_function norm_topk_prob n_group topk_group routed_scaling_factor
+    latent_size
 """
 
 
