@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
@@ -70,6 +70,20 @@ def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
     if not autograd.activation_output:
         return 2 + branches + offset
     return (1 if model.activation == "relu" else 2) + 2 * branches + offset
+
+
+def narrow_inputs(shapes: Shapes) -> int:
+    """Inputs of an activation that wait in 8 bits for the backward pass; 0: none.
+
+    Source: Megatron-LM @d98e8a64 `core/fusions/fused_bias_swiglu.py`, fp8_input_store: cast
+    forward, and back before the gradient.
+    """
+    return 2 if shapes.job.options.activation_func_fp8_input_store else 0
+
+
+def narrowing_bytes(shapes: Shapes) -> int:
+    """Bytes moved per element of its width in either pass to cast them. Source: as above."""
+    return narrow_inputs(shapes) * (shapes.storage + BYTES_FP8)
 
 
 def rotation_bytes_kept(shapes: Shapes) -> FloatColumn:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.activations import activation_tensors
 from trainplan.costmodel.blocks.adapters import adapters_part
@@ -19,13 +20,15 @@ from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, 
 from trainplan.costmodel.blocks.residual import gathered_rows
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model import (
     expert_hidden,
+    matrices,
     quantised_bytes,
-    quantised_params,
     value_columns,
 )
 from trainplan.costmodel.routing import loads
+from trainplan.costmodel.shards import remade_bytes
 
 WHOLE_HALVES = ("mlp", "moe")
 """Modules of recomputation that drop all that the second half of a layer keeps."""
@@ -47,9 +50,13 @@ def frozen_layer(shapes: Shapes, attention: Part, second: Part | None) -> Part:
     part = _frozen(attention, unread_attention_bytes(shapes)) + adapters_part(shapes, mlp=False)
     if second is not None:
         part += _frozen_second(shapes, second)
-    seconds = dequantising_seconds(shapes)
-    both = pass_seconds(shapes.size, elementwise=seconds)
-    return replace(part, forward=part.forward + both, backward=part.backward + both)
+    both, backward = made_weight_seconds(shapes)
+    again = pass_seconds(shapes.size, elementwise=both + backward)
+    return replace(
+        part,
+        forward=part.forward + pass_seconds(shapes.size, elementwise=both),
+        backward=part.backward + again,
+    )
 
 
 def _frozen(part: Part, unread: FloatColumn) -> Part:
@@ -143,13 +150,26 @@ def expert_rows(shapes: Shapes) -> FloatColumn:
     return np.asarray(balanced * loads(shapes.job, shapes.table).fullest)
 
 
-def dequantising_seconds(shapes: Shapes) -> FloatColumn:
-    """Making 16 bits of the 4-bit matrices of a layer, in either pass: read, and written.
+def made_weight_seconds(shapes: Shapes) -> tuple[FloatColumn, FloatColumn]:
+    """Making the matrices of a layer as they multiply: in either pass, and backward alone.
 
-    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit, forward and backward.
+    Those in 4 bits are read and written in 16, transposes in 8 are read and written.
+    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit, forward and backward; `remade_bytes`.
     """
-    kind = shapes.job.model
+    kind, nothing = shapes.job.model, np.zeros(shapes.size)
+    weights = held_weights(kind, shapes.table)
+    moved = 2 * remade_bytes(shapes.job, shapes.traits) * weights
     if kind.trained is None or not kind.trained.quantised:
-        return np.zeros(shapes.size)
-    moved = quantised_bytes(kind) + BYTES_BF16 * quantised_params(kind)
-    return elementwise_seconds(shapes.machine, np.full(shapes.size, float(moved)))
+        return nothing, elementwise_seconds(shapes.machine, moved)
+    both = quantised_bytes(kind) + BYTES_BF16 * weights
+    return elementwise_seconds(shapes.machine, both), nothing
+
+
+def held_weights(kind: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of the matrices of a layer on one rank, those of all its experts too."""
+    experts = kind.moe.num_experts / (table.ep * table.etp) if kind.moe else 0.0
+    held = np.zeros(len(table))
+    for one in matrices(kind):
+        cut = 1.0 if one.cut == "whole" else 1 / table.tp
+        held = held + one.size * (experts if one.experts else cut)
+    return held

@@ -97,6 +97,11 @@ class RuntimeOptions(Spec):
     fp8_param_gather: bool | None = None
     """Weights of products in 8 or 4 bits exist in those alone and are gathered in them; else in 16
     bits, with low-precision copies that are made anew each step."""
+    fp8_transpose_cache: bool | None = None
+    """Frozen weights in 8 bits alone have their transpose beside them; else every backward pass
+    makes it anew."""
+    activation_func_fp8_input_store: bool | None = None
+    """The inputs of a gated SiLU wait in 8 bits for the backward pass."""
     moment_dtype: StateType | None = None
     """Both Adam moments."""
     offload_activation_layers: NonNegativeInt | None = None

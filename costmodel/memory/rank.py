@@ -21,11 +21,12 @@ from trainplan.costmodel.memory.states import (
     both_shard_ranks,
     gradient_bytes_per_param,
     gradients_follow,
+    low_precision_weight_bytes,
     shard_ranks,
 )
 from trainplan.costmodel.memory.step_copies import step_copy_bytes
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
-from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
+from trainplan.costmodel.memory.trained import held_weight_bytes, made_weight_bytes
 from trainplan.costmodel.memory.transients import (
     head_bytes,
     layer_backward_bytes,
@@ -34,7 +35,7 @@ from trainplan.costmodel.memory.transients import (
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.costmodel.shards import cast_weight_bytes
+from trainplan.costmodel.shards import remade_bytes
 
 RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.
@@ -220,20 +221,22 @@ def rank_memory(
 
 
 def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams) -> FloatColumn:
-    """Bytes of low-precision copies that `weight_bytes_per_param` counts and the ends have not.
+    """Bytes that `weight_bytes_per_param` counts of the ends beyond those they have.
 
-    Embedding and output projection multiply in 16 bits, so nothing is cast.
+    Embedding and output projection multiply in 16 bits, so nothing is cast; where all else has no
+    weights in 16 bits they have more than it counts.
     Source: Megatron-LM @d98e8a64 `models/gpt/gpt_model.py`: tensor_parallel.ColumnParallelLinear
     and VocabParallelEmbedding, no modules of Transformer Engine, which alone keep copies.
     """
-    footprint = candidates.traits.footprint
-    cached = candidates.job.training.casts and footprint.low_precision == "cached"
-    cached = cached and footprint.weight_bytes is None
+    job, traits = candidates.job, candidates.traits
+    casts = job.training.casts and traits.footprint.low_precision != "cast"
+    casts = casts and traits.footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
-    if not cached:
+    if not casts:
         return np.zeros(ends.shape)
-    return np.asarray(cast_weight_bytes(candidates.job) * ends / sharded)
+    counted = low_precision_weight_bytes(job, traits) - remade_bytes(job, traits)
+    return np.asarray((counted - job.training.storage_bytes) * ends / sharded)
 
 
 def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
@@ -264,7 +267,7 @@ def backward_bytes(
     kept = blocks.largest(lambda layer: layer.saved_bytes)
     dropped = blocks.largest(lambda layer: layer.dropped_bytes)
     layer = layer_backward_bytes(candidates, tokens) + dropped
-    layer = layer + dequantised_bytes(candidates.job.model)
+    layer = layer + made_weight_bytes(candidates)
     if candidates.traits.autograd.shared_layer_input:
         again = ranks.layers_at_once > 0
         layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]

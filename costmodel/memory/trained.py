@@ -21,12 +21,12 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.model import (
     adapted_matrices,
-    largest_quantised,
+    matrices,
     norm_params,
     quantised_bytes,
-    quantised_params,
 )
 from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.shards import remade_bytes
 
 
 def held_params(job: Job, table: LayoutTable) -> BlockParams:
@@ -117,17 +117,21 @@ def _packed(kind: ModelSpec) -> float:
     """Parameters of 16 bits whose bytes a layer saves where its matrices are in 4."""
     if kind.trained is None or not kind.trained.quantised:
         return 0.0
-    return quantised_params(kind) - quantised_bytes(kind) / BYTES_BF16
+    return sum(one.size for one in matrices(kind)) - quantised_bytes(kind) / BYTES_BF16
 
 
-def dequantised_bytes(model: ModelSpec) -> int:
-    """Bytes of the 4-bit matrix that multiplies, in 16 bits.
+def made_weight_bytes(candidates: Candidates) -> FloatColumn:
+    """Bytes of the frozen matrix that multiplies, as it is made for that: of 4 bits, or transposed.
 
-    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit: dequantize_4bit in either pass.
+    Source: bitsandbytes `autograd/_functions.py`, MatMul4Bit: dequantize_4bit in either pass;
+    `remade_bytes`.
     """
-    if model.trained is None or not model.trained.quantised:
-        return 0
-    return BYTES_BF16 * max(largest_quantised(kind) for kind in model.kinds)
+    job, table = candidates.job, candidates.table
+    if job.model.trained is None:
+        return np.zeros(len(table))
+    each = BYTES_BF16 if job.model.trained.quantised else remade_bytes(job, candidates.traits)
+    sizes = (one.size for kind in job.model.kinds for one in matrices(kind))
+    return each * max(sizes, default=0) / table.tp
 
 
 def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
@@ -147,13 +151,14 @@ def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
 def frozen_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Rows:
     """Bytes of a frozen weight: as a trained one, but no shard in fp32 stands in for it.
 
-    FSDP that keeps weights gathered holds the shard beside them.
-    Source: as `weight_bytes_per_param`; PyTorch `fsdp/_fully_shard/_fsdp_param.py`, sharded_param
-    and unsharded_param; accelerate `utils/fsdp_utils.py`, fsdp2_prepare_model, which casts trained
-    parameters alone to fp32.
+    FSDP that keeps weights gathered holds the shard beside them; Megatron's replicas may do
+    without the transpose of those in 8 bits.
+    Source: as `weight_bytes_per_param`; `remade_bytes`; PyTorch `fsdp/_fully_shard/
+    _fsdp_param.py`, sharded_param and unsharded_param; accelerate `utils/fsdp_utils.py`,
+    fsdp2_prepare_model, which casts trained parameters alone to fp32.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
-    usual = weight_bytes_per_param(candidates, shards)
+    usual = weight_bytes_per_param(candidates, shards) - remade_bytes(job, traits)
     if not traits.footprint.sharded_weights_are_master:
         return usual
     shard = job.training.storage_bytes / shards

@@ -196,6 +196,7 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
         return layer_gradient_bytes(job, table, tokens)
     ups, tiled = 2 if model.gated_mlp else 1, table.tiled_mlp == 1
     ups = 1 if traits.autograd.gated_in_place else ups
+    ups *= 2 if job.options.activation_func_fp8_input_store else 1  # cast back beside the gradients
     widest = ups * widest_mlp(model) / table.tp
     if tiled.any():
         widest = np.where(tiled, tiled_layer_columns(candidates, widest_mlp(model)), widest)

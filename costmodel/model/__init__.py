@@ -7,8 +7,8 @@ embedding_params: token and learned position table, projections to and from `emb
 expert_hidden: width of what goes into routed experts and comes out of them.
 grouped_columns: width of keys and values of all their heads, without latent attention.
 halves: parts of a layer with a residual addition of their own.
-largest_quantised: weights of the largest of them, which is there in 16 bits while it multiplies.
 latent_params: as `latent_met_params`, with biases.
+matrices: those of a layer of a model with one kind, each by itself.
 Matrix: a matrix of a layer.
 met_weights: weights of matrices of a layer that a token meets on a rank.
 MIXER_COUNTS: what each mixer.
@@ -22,7 +22,6 @@ output_gate_columns: output width of the projection to the gate on the attention
 projected_columns: output width of the projections to queries, keys and values, without latent
     attention.
 quantised_bytes: bytes of the 4-bit matrices of a layer.
-quantised_params: weights of a layer that are kept in 4 bits.
 query_columns: output width of the query projection, all heads.
 router_params: router weights of one MoE layer, with the shared expert's gate.
 side_params: weights of the products beside both halves of a layer, and its weights in no product.
@@ -32,9 +31,8 @@ value_columns: input width of the attention output projection, all heads.
 from trainplan.costmodel.model.adapters import (
     Matrix,
     adapted_matrices,
-    largest_quantised,
+    matrices,
     quantised_bytes,
-    quantised_params,
 )
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.model.params import (

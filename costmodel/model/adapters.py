@@ -125,18 +125,8 @@ def nf4_bytes(weights: int) -> int:
 
 
 def quantised_bytes(kind: ModelSpec) -> int:
-    """Bytes of the 4-bit matrices of a layer. Source: `nf4_bytes`, of each matrix by itself."""
-    return sum(nf4_bytes(one.size) for one in matrices(kind))
+    """Bytes of the matrices of a layer in 4 bits: the linear layers, no norms and no biases.
 
-
-def quantised_params(kind: ModelSpec) -> int:
-    """Weights of a layer that are kept in 4 bits: those of its matrices.
-
-    Source: QLoRA, arXiv:2305.14314, section 3: the linear layers, no norms and no biases.
+    Source: `nf4_bytes`, of each matrix by itself; QLoRA, arXiv:2305.14314, section 3.
     """
-    return sum(one.size for one in matrices(kind))
-
-
-def largest_quantised(kind: ModelSpec) -> int:
-    """Weights of the largest of them, which is there in 16 bits while it multiplies."""
-    return max((one.size for one in matrices(kind)), default=0)
+    return sum(nf4_bytes(one.size) for one in matrices(kind))

@@ -133,6 +133,7 @@ class RuntimeTraits:
             sharding=self.sharding.with_options(options),
             communication=self.communication.with_options(options),
             experts=self.experts.with_options(options),
+            adapting=self.adapting.with_options(options),
             autograd=self.autograd.with_options(options),
             footprint=self.footprint.with_options(options),
         )

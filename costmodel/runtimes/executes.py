@@ -193,6 +193,12 @@ def _runs_liger(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), job.options.liger is not None)
 
 
+def _chooses_fp8_copies(job: Job, table: LayoutTable) -> BoolColumn:
+    """What Megatron Core keeps in 8 bits, or does not, is a matter of its configuration."""
+    stated = job.options.fp8_transpose_cache, job.options.activation_func_fp8_input_store
+    return np.full(len(table), any(one is not None for one in stated))
+
+
 def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     """The rule that products in fp8 scale operands as the runtime can be told to."""
 
@@ -222,11 +228,16 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     yield _scales_otherwise(traits)
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
+    no_copies = (
+        "has no choice of what it keeps in fp8: leave out fp8_transpose_cache and "
+        "activation_func_fp8_input_store, or use megatron-bridge"
+    )
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
         (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),
         (tiling.mlp, "tiled_mlp", _tiles_mlp, no_tiles.format("mlp")),
         (traits.has_liger, "tp", _runs_liger, no_liger),
+        (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
     ):
         if not has:

@@ -38,8 +38,10 @@ MEGATRON_BRIDGE = replace(
     settings=BRIDGE_SETTINGS,
     stated=BRIDGE_STATED,
     rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES),
-    # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts
-    adapting=Adapting(methods=("lora",), joins=True, experts=True, cuts=True),
+    # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts;
+    # perf_recipes/llama and NeMo scripts/performance/llm/mlperf_lora_llama2_70b.py:
+    # disable_parameter_transpose_cache of every run with adapters
+    adapting=Adapting(methods=("lora",), joins=True, experts=True, caches_transposes=False),
     # fp8_param_gather; cuDNN attention takes any order of dimensions
     footprint=replace(
         MEGATRON_CORE.footprint, low_precision="primary", batch_first_attention=False

@@ -31,6 +31,8 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "fp8_recipe": "number format",
         "gradient_dtype": "number format; Megatron tries it with `--search-options all`",
         "fp8_param_gather": "number format",
+        "fp8_transpose_cache": "memory, for which adapters leave it off by themselves",
+        "activation_func_fp8_input_store": "number format",
         "moment_dtype": "number format; Megatron tries it with `--search-options all`",
         "offload_activation_layers": "its copies are taken as free, so its price is no reason",
         "liger": "the kernels that are installed",

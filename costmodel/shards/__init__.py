@@ -16,6 +16,7 @@ mlp_tiles: tiles of an MLP.
 needs_second_cast: whether the backward pass reads another cast of a weight.
 padded_vocab: rows of the padded vocabulary.
 projected_share: share of the tokens that the output projection and the loss see.
+remade_bytes: bytes of the copy of one frozen weight that every backward pass makes anew.
 shared_experts_params: parameters of the shared experts of a layer on one tensor rank.
 tower_layers: layers of a tower as models of one kind of layer, and how many there are of each.
 tower_ranks: tensor ranks that the matrices of a tower are cut over.
@@ -38,6 +39,7 @@ from trainplan.costmodel.shards.cuts import (
     needs_second_cast,
     padded_vocab,
     projected_share,
+    remade_bytes,
     shared_experts_params,
 )
 from trainplan.costmodel.shards.tower import tower_layers, tower_ranks, tower_rows

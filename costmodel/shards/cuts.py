@@ -107,13 +107,31 @@ def needs_second_cast(precision: Precision, architecture: str) -> bool:
 def cast_weight_bytes(job: Job) -> float:
     """Bytes of what products read of one weight, kept between micro batches.
 
-    Source: `CAST_BYTES` and `needs_second_cast`, of any node group; Transformer Engine user guide,
-    "FP8 primer", weight caching; Megatron-LM `core/extensions/transformer_engine.py`,
-    is_first_microbatch.
+    Source: `CAST_BYTES` and `_casts_twice`; Transformer Engine user guide, "FP8 primer", weight
+    caching; Megatron-LM `core/extensions/transformer_engine.py`, is_first_microbatch.
     """
-    precision = job.training.precision
+    return CAST_BYTES[job.training.precision] * (1 + _casts_twice(job))
+
+
+def _casts_twice(job: Job) -> bool:
+    """Do products of any node group need a second cast? Source: `needs_second_cast`."""
     names = {catalog.device(group).architecture for group in job.cluster.groups}
-    return CAST_BYTES[precision] * (1 + any(needs_second_cast(precision, name) for name in names))
+    return any(needs_second_cast(job.training.precision, name) for name in names)
+
+
+def remade_bytes(job: Job, traits: RuntimeTraits) -> float:
+    """Bytes of the copy of one frozen weight that every backward pass makes anew; 0: of none.
+
+    A weight in fp8 alone is transposed there. Two blockwise copies have scales of their own, so
+    neither is made of the other, and a cast of a weight in 16 bits lives until the backward pass.
+    Source: Megatron-LM @d98e8a64 `core/extensions/transformer_engine.py`,
+    disable_parameter_transpose_cache; NVIDIA/TransformerEngine @d0067d0d `pytorch/module/linear.py`
+    (weightmat is saved for the backward pass); ROCm/TransformerEngine,
+    keep_fp8_weight_transpose_cache.
+    """
+    alone = traits.footprint.low_precision == "primary" and job.training.precision == "fp8"
+    kept = traits.adapting.caches_transposes or job.model.trained is None
+    return CAST_BYTES["fp8"] * (alone and not kept and _casts_twice(job))
 
 
 VOCAB_MULTIPLE = 128

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.runtimes import stated_needs
+from trainplan.costmodel.shards import remade_bytes
 from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (
@@ -40,6 +41,13 @@ def setting_notes(on: Context) -> Iterator[str]:
         )
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
+    if options.fp8_transpose_cache is not None and job.model.trained is None:
+        yield "fp8_transpose_cache changes nothing: no weight is frozen, all keep their copies"
+    elif options.fp8_transpose_cache is None and remade_bytes(job, on.traits):
+        yield (
+            "transposes of frozen fp8 weights are not kept: assumed from the adapter recipes of "
+            f"{job.runtime}; fp8_transpose_cache=true keeps them"
+        )
     yield from stated_needs(job)
     if moe and options.moe_dispatcher == "deepep" and on.machine.domain_gpus > 8:
         yield (

@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from trainplan.costmodel.blocks.activations import activation_tensors
+from trainplan.costmodel.base import BYTES_FP8
+from trainplan.costmodel.blocks.activations import (
+    activation_tensors,
+    narrow_inputs,
+    narrowing_bytes,
+)
 from trainplan.costmodel.blocks.parts import TERMS, Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import (
@@ -20,21 +25,24 @@ def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:
     """Bytes the activation function moves forward: its inputs and its output.
 
     Source: derived; a gated unit reads two tensors and writes one, a plain one reads and writes
-    one.
+    one; `narrowing_bytes`.
     """
     tensors = 3 if shapes.job.model.gated_mlp else 2
-    return tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
+    each = tensors * shapes.storage + narrowing_bytes(shapes)
+    return each * shapes.tokens * width / shapes.table.tp
 
 
 def inner_bytes(shapes: Shapes, width: int) -> FloatColumn:
     """Activations inside the MLP that backward needs: inputs and output of the activation.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (8 h -> 2 x 2 f, gated 3 x 2 f);
-    three quarters with fp8 inputs of the second product (fitted on 24 measured runs).
+    three quarters with fp8 inputs of the second product (fitted on 24 measured runs); inputs in
+    fp8 are a byte each less (`narrow_inputs`).
     """
     share = 0.75 if shapes.keeps_cast_inputs else 1.0
     tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
-    return share * tensors * shapes.storage * shapes.tokens * width / shapes.table.tp
+    each = share * tensors * shapes.storage - narrow_inputs(shapes) * (shapes.storage - BYTES_FP8)
+    return each * shapes.tokens * width / shapes.table.tp
 
 
 def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.architecture import MoeSpec
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.activations import (
     activation_tensors,
+    narrow_inputs,
+    narrowing_bytes,
     router_bytes_kept,
     with_output_gate,
 )
@@ -190,7 +192,8 @@ def _elementwise(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
     clamps = clamp_operations(shapes, outputs)
     biases = expert_bias_operations(shapes, routing.rows, routing.local_experts)
     routed = ROUTER_BYTES * shapes.tokens / shapes.residual_shards * moe.num_experts
-    activation = elementwise_seconds(machine, tensors * shapes.storage * outputs)
+    each = tensors * shapes.storage + narrowing_bytes(shapes)
+    activation = elementwise_seconds(machine, each * outputs)
     kernels = activation + elementwise_seconds(machine, routed)
     kernels = kernels + ROUTER_KERNELS * machine.constants.launch_seconds
     there, back = _permutation(shapes, routing)
@@ -291,7 +294,8 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     separate = shapes.traits.autograd.weighted_separately or not shapes.job.model.gated_mlp
     tensors += weighted and separate
     hidden = shapes.input_bytes + (0 if weighted else shapes.storage)
-    row = hidden * routing.hidden + share * tensors * shapes.storage * cut
+    spared = narrow_inputs(shapes) * (shapes.storage - BYTES_FP8)
+    row = hidden * routing.hidden + (share * tensors * shapes.storage - spared) * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
     router = router + router_bytes_kept(shapes, routing.rows)
     clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))

@@ -217,7 +217,20 @@ def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(recomputes(table, "layernorm") & graphed)
 
 
+@rule(
+    "tp",
+    "activation_func_fp8_input_store is of gated SiLU alone: leave it out for this model",
+    "Megatron-LM transformer_config.py:2467, supported only for SwiGLU",
+)
+def narrow_inputs_are_of_gated_silu(job: Job, table: LayoutTable) -> BoolColumn:
+    """Other fused activations keep their inputs as they are."""
+    stored = bool(job.options.activation_func_fp8_input_store)
+    other = not job.model.gated_mlp or job.model.activation != "silu"
+    return np.full(len(table), stored and other)
+
+
 OPTION_RULES = (
+    narrow_inputs_are_of_gated_silu,
     hybrids_exchange_alone,
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,

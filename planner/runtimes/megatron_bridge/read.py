@@ -15,9 +15,9 @@ from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, Training
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.presets import preset
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
-from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of
+from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of, plain
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
-from trainplan.planner.runtimes.megatron_bridge.write import COMMIT
+from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
 from trainplan.planner.runtimes.megatron_lm import keys
@@ -66,6 +66,7 @@ def read(launch: Launch, request: Request) -> Reading:
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
     lone = replace(launch, arguments=tuple(arguments), is_module=False)
     reading = MEGATRON_LM.read(lone, replace(request, model=model))
+    given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
 
@@ -321,11 +322,16 @@ def _own_options(
         update={
             "gradient_dtype": None if narrow else "fp32",
             "fp8_param_gather": None if alone else False,
+            "activation_func_fp8_input_store": True if _is_on(given, STORE) else None,
             "cross_entropy": ("jit" if native else None) if fused else "unfused",
             "overlap_tp_comm": None if idle else False,
             "overlap_param_gather": None if gathers else False,
         }
     )
+
+
+def _is_on(given: Mapping[str, list[Word]], name: str) -> bool:
+    return any(plain(word.text) == "true" for word in given.get(name, ()))
 
 
 MEGATRON_BRIDGE = Reader(EXPORTER.runtime, recognises, read)

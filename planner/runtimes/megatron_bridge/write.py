@@ -12,13 +12,15 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import HEAD_BYTES, RuntimeTraits
-from trainplan.planner.launch import Argument, LaunchConfig, ModuleEntry, option, switch
+from trainplan.costmodel.shards import remade_bytes
+from trainplan.planner.launch import Argument, LaunchConfig, ModuleEntry, assigned, option, switch
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.key_tables import key_table, translated
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
 
+STORE = "model.activation_func_fp8_input_store"
 COMMIT = "067f987d"
 """Megatron-Bridge commit whose keys are written."""
 CHECKED = (
@@ -54,11 +56,19 @@ def export_megatron_bridge(job: Job, traits: RuntimeTraits, layout: Layout) -> L
         environment=base.environment,
         required_environment=(*REQUIRED[1:], *((PRETRAINED,) if adapters else ())),
         entry_point=ModuleEntry(MODULE),
-        arguments=tuple(translated(key_table("megatron_bridge"), flags)),
+        arguments=(*translated(key_table("megatron_bridge"), flags), *_own_keys(job, traits)),
         notes=(*base.notes, *_notes(job)),
         files=(recipe,),
         read_back=not adapters,
     )
+
+
+def _own_keys(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
+    """Keys of what no option of Megatron-LM says."""
+    if job.options.activation_func_fp8_input_store:
+        yield assigned("precision", STORE, "true")
+    if remade_bytes(job, traits):
+        yield assigned("precision", "model.disable_parameter_transpose_cache", "true")
 
 
 def _refuse(job: Job, layout: Layout) -> None:
@@ -92,6 +102,7 @@ def _without_own_defaults(job: Job, layout: Layout, traits: RuntimeTraits) -> Jo
     options: dict[str, object] = {
         "gradient_dtype": "bf16" if narrow else None,
         "cross_entropy": None,
+        "activation_func_fp8_input_store": None,
     }
     if _whole_step_of_experts(job):
         options["cuda_graph"] = None

@@ -103,6 +103,8 @@ def _unsupported(job: Job) -> str | None:
         "overlap_tp_comm for latent attention, whose projections have no user buffers: the first "
         "switches it off for all layers (core/extensions/transformer_engine.py:1176); leave the "
         "option out": model.mla is not None and options.overlap_tp_comm is True,
+        "activation_func_fp8_input_store=true, which no argument of this release gives; export to "
+        "megatron-bridge": options.activation_func_fp8_input_store is True,
         "gradient_dtype=bf16 beside fp16; leave the option out": options.gradient_dtype == "bf16"
         and job.training.precision == "fp16",
     }

@@ -5,16 +5,22 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.blocks.trained import made_weight_seconds
+from trainplan.costmodel.candidates.context import context_of, of_kinds
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory.trained import held_params, made_weight_bytes
 from trainplan.costmodel.model.flops import (
     matrix_params_per_token,
     mixer_flop_per_token,
     trained_flop_per_token,
 )
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.shards.cuts import remade_bytes
 from trainplan.costmodel.step import price
 
 H, F, HEADS, GROUPS, D, V = 1024, 4096, 8, 2, 128, 32_000
@@ -206,3 +212,56 @@ def test_model_flops_leave_out_products_that_do_not_run():
     layers = (products - head) / 2
     expected = layers + attention / 2 + 3 * (layers + attention / 2 + head)
     assert trained_flop_per_token(half, 2048) == expected
+
+
+def in_fp8(job_of, gpu="h200-sxm", **options):
+    job = job_of(small(trained=lora("attention")), "nemo", f"1x8:{gpu}")
+    training = job.training.model_copy(update={"precision": "fp8"})
+    stated = RuntimeOptions(**options)
+    return job.model_copy(update={"training": training, "options": stated})
+
+
+ENDS = 2 * 2 * np.ceil(V / 128) * 128 * H + 2 * H
+"""Bytes of table, output projection and last norm, which are in 16 bits."""
+
+
+@pytest.mark.parametrize(("gpu", "kept", "copies"), [("h200-sxm", True, 2), ("b200", True, 1)])
+def test_frozen_weights_in_fp8_have_a_transpose_where_products_need_one(job_of, gpu, kept, copies):
+    memory = priced(in_fp8(job_of, gpu, fp8_transpose_cache=kept), dp=8, zero_stage=1).memory
+    adapters = RANK * ((H + (HEADS + 2 * GROUPS) * D) + (HEADS * D + H))
+    trained = 4 * 2 * adapters if gpu == "h200-sxm" else 4 * adapters
+    assert memory.weights[0, 0] == pytest.approx(copies * 4 * (LINEAR + 2 * H) + ENDS + trained)
+
+
+def test_a_transpose_that_is_not_kept_is_made_in_every_backward_pass(job_of):
+    kept, made = (
+        priced(in_fp8(job_of, fp8_transpose_cache=stated), dp=8, zero_stage=1)
+        for stated in (True, None)
+    )
+    spared = kept.memory.weights - made.memory.weights
+    assert spared[0, 0] == pytest.approx(4 * (LINEAR + 2 * H))
+    machine = machine_of(in_fp8(job_of).cluster, "fp8")
+    halves = LayoutTable.of([Layout(dp=8), Layout(tp=2, dp=4)])
+    rows = context_of(in_fp8(job_of), machine).with_table(halves)
+    assert made_weight_bytes(rows).tolist() == [H * F, H * F / 2]
+    both, backward = made_weight_seconds(shapes(of_kinds(rows)[0]))
+    assert not both.any()
+    assert backward == pytest.approx(elementwise_seconds(machine, np.array([2, 1]) * LINEAR))
+
+
+@pytest.mark.parametrize("precision", ["mxfp8", "nvfp4"])
+def test_blockwise_copies_are_not_made_of_one_another(job_of, precision):
+    job = in_fp8(job_of, "b200", fp8_transpose_cache=False)
+    job = job.model_copy(
+        update={"training": job.training.model_copy(update={"precision": precision})}
+    )
+    assert remade_bytes(job, traits_of(job)) == 0
+
+
+def test_inputs_of_a_gated_silu_in_fp8_are_a_byte_each_less(job_of):
+    stored, usual = (
+        priced(in_fp8(job_of, activation_func_fp8_input_store=stated), dp=8, zero_stage=1)
+        for stated in (True, None)
+    )
+    spared = usual.memory.activations - stored.memory.activations
+    assert spared[0, 0] == pytest.approx(4 * 2048 * 2 * F)

@@ -101,6 +101,8 @@ def batch(m):
     return {"global_batch_size": m}
 
 
+STORED = {"activation_func_fp8_input_store": True}
+
 OFFLOADED = {"offload_optimizer": 1.0, "zero_stage": 3}
 MIXED = "mixed"
 ROWS = {
@@ -253,6 +255,15 @@ ROWS = {
         of({"ep": 2}, options={"moe_router_padding": True}, precision="fp8", **experts())
         + of({}, options={"moe_router_padding": True})
         + of({"ep": 2}, **experts()),
+    ),
+    "narrow_inputs_are_of_gated_silu": (
+        of({}, options=STORED, gated_mlp=False, activation="gelu"),
+        of({}, options=STORED) + of({}, gated_mlp=False, activation="gelu"),
+    ),
+    "runtime_chooses_fp8_copies": (
+        rows("torchtitan", {}, options=STORED)
+        + rows("fsdp2", {}, options={"fp8_transpose_cache": True}),
+        rows("nemo", {}, options=STORED) + rows("torchtitan", {}),
     ),
     "deepep_leaves_racks_out": (
         rows(

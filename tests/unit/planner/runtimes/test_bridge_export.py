@@ -5,6 +5,8 @@ import ast
 import pytest
 
 from tests import megatron_jobs as models
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
@@ -125,6 +127,20 @@ def test_uneven_stages_are_a_quoted_text_with_their_number():
 def test_weights_of_few_bits_are_gathered_as_they_are(precision, expected):
     written = keys(exported(precision=precision))
     assert {key: written.get(key) for key in expected} == expected
+
+
+def test_what_is_kept_in_fp8_has_keys_of_its_own():
+    stored = {"activation_func_fp8_input_store": True}
+    written = keys(exported(precision="fp8", options=stored))
+    assert written["model.activation_func_fp8_input_store"] == "true"
+    assert "model.disable_parameter_transpose_cache" not in written
+    adapters = Trained(method="lora", rank=16, modules=("q", "k", "v"))
+    fields = models.DENSE.model_dump() | {"trained": adapters.model_dump()}
+    model = ModelSpec.model_validate(fields)
+    for options, expected in (({}, "true"), ({"fp8_transpose_cache": True}, None)):
+        written = keys(exported(model, precision="fp8", options=options))
+        assert written.get("model.disable_parameter_transpose_cache") == expected
+        assert "model.activation_func_fp8_input_store" not in written
 
 
 def test_yarn_has_other_keys_beside_latent_attention():

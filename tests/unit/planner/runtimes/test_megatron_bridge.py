@@ -111,3 +111,11 @@ def test_every_recorded_recipe_is_legal_on_as_many_gpus_as_its_name_says(name):
     reading = MEGATRON_BRIDGE.read(launch(f"--recipe {name}", gpus), Request(cluster=cluster))
     assert reading.legal, reading.problems
     assert reading.layout is not None
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("False", None)])
+def test_inputs_of_an_activation_in_fp8_are_read(value, expected):
+    line = f"model.transformer.activation_func_fp8_input_store={value}"
+    reading = read(f"--recipe llama3_70b_pretrain_config {line}")
+    assert reading.legal
+    assert reading.job.options.activation_func_fp8_input_store is expected
