@@ -45,6 +45,13 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "Peng et al., FP8-LM, arXiv:2310.18313, section 2",
             ),
             Change(
+                "bf16 states",
+                "weights are updated in bf16, without a copy in fp32, from gradients and moments "
+                "that are no wider",
+                "Micikevicius et al., arXiv:1710.03740, section 3.1: updates smaller than half a "
+                "unit in the last place of a weight in 16 bits are lost",
+            ),
+            Change(
                 "adapters",
                 "low-rank adapters are trained, every weight of the model is frozen",
                 "Hu et al., LoRA, arXiv:2106.09685, section 4.1",

@@ -90,7 +90,7 @@ adamw adamw8bit adafactor lion sgd muon dist-muon soap shampoo galore galore8bit
 """),
 )
 STATE_PRECISIONS = _names("""
-o0 o1 o2 o3
+o0 bf16 o1 o2 o3
 """)
 RUNTIMES = with_plugins(
     "runtimes",

@@ -99,8 +99,9 @@ STATE_PRECISION = click.option(
     "--state-precision",
     type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
-    help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
-    "weights in fp8. Changes the training.",
+    help="bf16 stores weights, gradients and moments in bf16, with no copy in fp32. FP8-LM's "
+    "levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also weights in fp8. "
+    "Changes the training.",
 )
 RUNTIME = job_option(
     "--runtime",

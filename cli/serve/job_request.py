@@ -88,7 +88,8 @@ class OfJob(Request):
     )
     state_precision: str = Field(
         "o0",
-        description="FP8-LM's level of stored states; all but o0 change the training.",
+        description="What weights, gradients and moments are stored in: as the runtime does (o0), "
+        "all in bf16, or at a level of FP8-LM (o1 to o3); all but o0 change the training.",
         json_schema_extra=one_of(*names.STATE_PRECISIONS),
     )
     tokens: str | None = Field(

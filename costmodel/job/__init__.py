@@ -19,7 +19,7 @@ Packing: each sequence padded to a row.
 Precision: number format of the matrix products.
 RoutingSpec: which experts the tokens of a micro batch choose.
 RuntimeOptions: switches of a runtime that change time or memory.
-StatePrecision: levels of FP8-LM, arXiv:2310.18313.
+StatePrecision: how weights, gradients and moments are stored.
 StateType: type of one state of the optimizer.
 storage_bytes: bytes of one activation or working weight.
 TrainingSpec: one training job.

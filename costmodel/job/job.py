@@ -62,8 +62,9 @@ CrossEntropy = Literal["unfused", "jit", "fused"]
 DropPolicy = Literal["probs", "position"]
 GradientType = Literal["fp32", "bf16"]
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]
-StatePrecision = Literal["o0", "o1", "o2", "o3"]
-"""Levels of FP8-LM, arXiv:2310.18313: how weights, gradients and moments are stored."""
+StatePrecision = Literal["o0", "bf16", "o1", "o2", "o3"]
+"""How weights, gradients and moments are stored: as the runtime does by itself, all in bf16 without
+a copy in fp32, or at a level of FP8-LM, arXiv:2310.18313."""
 Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
 Float8Recipe = Literal["tensorwise", "rowwise", "rowwise_with_gw_hp"]

@@ -19,7 +19,7 @@ from trainplan.costmodel.memory.states import (
     rank_params,
     shard_ranks,
 )
-from trainplan.costmodel.optimizers import STORED, Matrix, optimizer_of, updates_by_layer
+from trainplan.costmodel.optimizers import FP8_LM, STORED, Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline import Ranks
 
 
@@ -110,7 +110,7 @@ def wide_end_bytes(candidates: Candidates, ranks: Ranks, params: BlockParams) ->
     shard_fp32_from_float16_groups.
     """
     level, table = candidates.job.training.state_precision, candidates.table
-    if level == "o0":
+    if level not in FP8_LM:
         return np.zeros((1, 1))
     stored = STORED[level]
     shards = shard_ranks(table)

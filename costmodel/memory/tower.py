@@ -24,8 +24,9 @@ def frozen_bytes(candidates: Candidates, params: TowerParams) -> FloatColumn:
     shards too (PyTorch FSDP, arXiv:2304.11277, section 3.2).
     """
     table, storage = candidates.table, float(candidates.job.training.storage_bytes)
-    masters = candidates.traits.footprint.sharded_weights_are_master
-    sharded = (4.0 if masters else storage) / shard_ranks(table)
+    footprint = candidates.traits.footprint
+    masters = footprint.sharded_weights_are_master
+    sharded = (footprint.master_bytes if masters else storage) / shard_ranks(table)
     return np.asarray(params.frozen * np.where(table.zero_stage == 3, sharded, storage))
 
 

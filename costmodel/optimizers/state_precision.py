@@ -1,8 +1,8 @@
-"""Number formats of weights, gradients and moments as FP8-LM stores them, level by level.
+"""Number formats of weights, gradients and moments: all in bf16, or as FP8-LM stores them.
 
-Source: Peng et al., FP8-LM, arXiv:2310.18313, sections 2.1 to 2.3; the table of formats is that of
-MS-AMP's documentation, "Optimization level", repeated in that of Hugging Face accelerate, "Low
-precision training methods". One scale of a whole tensor, 4 bytes, is left out.
+Source of its levels: Peng et al., FP8-LM, arXiv:2310.18313, sections 2.1 to 2.3; the table of
+formats is that of MS-AMP's documentation, "Optimization level", repeated in that of Hugging Face
+accelerate, "Low precision training methods". One scale of a whole tensor, 4 bytes, is left out.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,12 @@ class StoredStates:
 FP16 = BYTES_BF16
 STORED: Mapping[StatePrecision, StoredStates] = MappingProxyType(
     {
+        "bf16": StoredStates(BYTES_BF16, 0, BYTES_BF16, (BYTES_BF16, BYTES_BF16)),
         "o1": StoredStates(FP16, 0, BYTES_FP8, (BYTES_FP32, BYTES_FP32)),
         "o2": StoredStates(FP16, 0, BYTES_FP8, (BYTES_FP8, FP16)),
         "o3": StoredStates(BYTES_FP8, FP16, BYTES_FP8, (BYTES_FP8, FP16)),
     }
 )
-"""Levels beyond `o0`, which is what the runtime does by itself."""
+"""All but `o0`, which is what the runtime does by itself."""
+FP8_LM: frozenset[StatePrecision] = frozenset({"o1", "o2", "o3"})
+"""Levels that store something in 8 bits."""

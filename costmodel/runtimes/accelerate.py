@@ -57,6 +57,9 @@ ACCELERATE = replace(
     # transformers training_args.py, OptimizerNames; the one in 8 bits is torchao's, which FSDP2
     # shards as any other
     optimizers=(("adamw", "adamw_torch_fused"), ("adamw8bit", "adamw_torch_8bit")),
+    # mixed_precision "no" and a model loaded in bf16; else utils/fsdp_utils.py,
+    # fsdp2_prepare_model, casts trained weights to fp32
+    state_precisions=("o0", "bf16"),
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
     settings=(

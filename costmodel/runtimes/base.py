@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.job import Float8Recipe, RuntimeOptions, StatePrecision
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.job import Float8Recipe, Job, RuntimeOptions, StatePrecision
 from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.traits import (
     Adapting,
     Communication,
@@ -80,7 +82,7 @@ class RuntimeTraits:
     optimizers: tuple[tuple[str, str], ...] = (("adamw", "AdamW"),)
     """Optimizers it has, each with its own word for it."""
     state_precisions: tuple[StatePrecision, ...] = ("o0",)
-    """Levels of FP8-LM it can store its states at."""
+    """Formats it can store its states in."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
     stated: tuple[Stated, ...] = ()
@@ -122,6 +124,34 @@ class RuntimeTraits:
         Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
         """
         return self.on_torch and self.sharding.whole_under_pipeline
+
+    def states_text(self, job: Job) -> str:
+        """What a job keeps weights, gradients and moments in, and whether that is assumed.
+
+        These are the traits of the job.
+        """
+        training, options, kept = job.training, job.options, self.footprint
+        storage, gradient = training.storage_bytes, self.gradients.accumulated_bytes
+        half = "fp16" if training.precision == "fp16" else "bf16"
+        read = storage if kept.weight_bytes is None else kept.weight_bytes
+        sizes = {
+            "weights": max(read, kept.master_bytes * (storage < BYTES_FP32)),
+            "gradients": gradient if self.gradients.narrow else max(gradient, storage),
+            "moments": kept.moment_bytes,
+        }
+        if not optimizer_of(training.optimizer).moments:
+            del sizes["moments"]
+        formats = {4: "fp32", 2: half, 1.5: "fp8 and fp16", 1: "fp8"}
+        alike: dict[float, list[str]] = {}
+        for name, size in sizes.items():
+            alike.setdefault(size, []).append(name)
+        texts = [
+            " and ".join(filter(None, (", ".join(names[:-1]), f"{names[-1]} in {formats[size]}")))
+            for size, names in alike.items()
+        ]
+        texts[0] += f" with {half} copies" * (read < sizes["weights"])
+        stated = options.gradient_dtype or options.moment_dtype or training.state_precision != "o0"
+        return ", ".join(texts) + ("" if stated else f": assumed, {self.name}'s default")
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

@@ -113,6 +113,8 @@ DEEPSPEED = RuntimeTraits(
     recompute=RECOMPUTE,
     # runtime/engine.py, _configure_basic_optimizer; names it lacks are those of torch.optim
     optimizers=(("adamw", "AdamW"), ("lion", "Lion"), ("sgd", "SGD"), ("muon", "Muon")),
+    # runtime/config.py: bf16_master_weights_and_grads and bf16_optimizer_states
+    state_precisions=("o0", "bf16"),
     offloading=Offloading(  # runtime/zero/offload_config.py
         optimizer_step=0.001,  # ratio
         gradients=True,  # runtime/zero/stage_1_and_2.py and stage3.py, cpu_offload
@@ -127,7 +129,8 @@ DEEPSPEED = RuntimeTraits(
     tiling=Tiling(mlp=True, loss=True),
     has_liger=True,  # a model of AutoLigerKernelForCausalLM, as any of transformers
     autograd=AUTOGRAD,
-    footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
+    # runtime/zero/stage3.py, _create_fp32_partitions: clones whatever the type
+    footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS, updates_copies=True),
     rules=(
         *RULES,
         engine_offloads_shards,

@@ -73,6 +73,8 @@ FSDP2_MODULE = replace(
     kernels=replace(FSDP2.kernels, elementwise="eager", head_bytes_per_logit=LOGIT_BYTES),
     communication=Communication(reorders_sequences=True),  # cut_over_tensor_ranks, Shard(1)
     pipeline=ALONE,
+    optimizers=(("adamw", "torch.optim.AdamW"), ("adamw8bit", "torchao.optim.AdamW8bit")),
+    state_precisions=("o0", "bf16"),
     recompute=replace(FSDP2.recompute, layers="some"),  # RECOMPUTED_LAYERS
     autograd=replace(TORCH_EAGER.autograd, weight_gradients=False),  # those of a layer are FSDP's
     footprint=replace(FSDP2.footprint, keeps_gathered_inputs=True),

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.optimizers import LEVEL_RULES, OPTIMIZER_RULES, STORED, optimizer_of
+from trainplan.costmodel.optimizers import (
+    FP8_LM,
+    LEVEL_RULES,
+    OPTIMIZER_RULES,
+    STORED,
+    StoredStates,
+    optimizer_of,
+)
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 
@@ -32,6 +39,8 @@ def with_states(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits])
     if training.state_precision == "o0":
         return traits
     stored = STORED[training.state_precision]
+    if training.state_precision not in FP8_LM:
+        return _in_one_type(traits, stored)
     return replace(
         traits,
         rules=(*traits.rules, *LEVEL_RULES),
@@ -49,6 +58,23 @@ def with_states(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits])
         ),
         sharding=replace(traits.sharding, weight_message_bytes=float(stored.weight_bytes)),
     )
+
+
+def _in_one_type(traits: RuntimeTraits, stored: StoredStates) -> RuntimeTraits:
+    """Weights that are updated as they are stored, or by way of a copy of the same type.
+
+    Source: `Footprint.updates_copies`; a fully sharded weight is its own master. FSDP2 casts a
+    reduced gradient to the type of its weight: PyTorch `_fsdp_collectives.py`, foreach_reduce.
+    """
+    size, footprint = stored.weight_bytes, traits.footprint
+    apart = footprint.sharded_weights_are_master or footprint.updates_copies
+    sent = traits.gradients.message_bytes if traits.on_torch else size
+    gradients = replace(
+        traits.gradients, accumulated_bytes=stored.gradient_bytes, message_bytes=sent
+    )
+    moment = sum(stored.moment_bytes) / 2
+    states = replace(footprint, moment_bytes=moment, master_bytes=size if apart else 0)
+    return replace(traits, footprint=states, gradients=gradients)
 
 
 def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> None:
@@ -74,11 +100,10 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
             f"{traits.name} stores no states at {level}: use --runtime {_either(found)}, or "
             "--state-precision o0"
         )
-    if level != "o0" and not usual:
+    if level in FP8_LM and not usual:
         raise UnsupportedError(
-            f"--state-precision {level} is of AdamW, and the optimizer is {request.name}: "
-            "leave one "
-            "out"
+            f"--state-precision {level} is of AdamW, and the optimizer is {request.name}: leave "
+            "one out"
         )
     if level != "o0" and training.storage_bytes > 2:
         raise UnsupportedError(
@@ -95,7 +120,7 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
 
 
 STATE_OPTIONS = ("moment_dtype", "gradient_dtype")
-"""Options that a level of FP8-LM settles."""
+"""Options that formats of all states settle."""
 
 
 def _either(names: list[str]) -> str:

@@ -76,6 +76,7 @@ TORCH_EAGER = RuntimeTraits(
         ("apollo", "apollo_torch.APOLLOAdamW"),
         ("apollo-mini", "apollo_torch.APOLLOAdamW"),
     ),
+    state_precisions=("o0", "bf16"),
     recompute=Recompute(stops_early=True, subsets=recompute_subsets),
     trains_on_cpu=True,
     rules=(whole_replicas,),

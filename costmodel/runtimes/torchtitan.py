@@ -88,6 +88,7 @@ TORCHTITAN = replace(
         layers="every_kth",  # the same function: counts the layers of all parts of a rank
         stops_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
     ),
+    state_precisions=("o0", "bf16"),  # training.dtype
     offloading=Offloading(  # training.enable_cpu_offload
         optimizer_step=1.0, gradients=True, parameters=(None, "cpu"), offload_policy=offload_policy
     ),

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, KindRankRows, distinct
 from trainplan.costmodel.copy_streams import (
@@ -249,8 +248,8 @@ def _fetched_bytes(priced: Priced) -> float:
     Source: PyTorch 2.14, torch/distributed/fsdp/_fully_shard/_fsdp_param.py, all_gather_inputs: a
     shard is copied as it is and cast on the GPU.
     """
-    cast = priced.traits.footprint.sharded_weights_are_master
-    return float(BYTES_FP32 if cast else priced.job.training.storage_bytes)
+    footprint, storage = priced.traits.footprint, priced.job.training.storage_bytes
+    return float(footprint.master_bytes if footprint.sharded_weights_are_master else storage)
 
 
 def _in_order(by_kind: list[FloatColumn]) -> KindRankRows:

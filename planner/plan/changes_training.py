@@ -20,7 +20,7 @@ def _names(job: Job) -> Iterator[str]:
     if name := optimizer_of(job.training.optimizer).changes:
         yield name
     if job.training.state_precision != "o0":
-        yield "fp8 states"
+        yield "bf16 states" if job.training.state_precision == "bf16" else "fp8 states"
     trained = job.model.trained
     if trained and trained.quantised:
         yield "4-bit weights"

@@ -11,7 +11,7 @@ from trainplan.costmodel.architecture import Method
 from trainplan.costmodel.axes import AXES, Axis
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import Job, StatePrecision
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
@@ -81,6 +81,8 @@ class Exporter:
     defines them."""
     optimizers: frozenset[str] = frozenset({"adamw"})
     """Names of the optimizers that `export` writes; a job with another one is refused."""
+    states: frozenset[StatePrecision] = frozenset({"o0"})
+    """Formats of states that `export` writes; a job with another one is refused."""
     trains: frozenset[Method] = frozenset()
     """What it writes of `Trained.method`; a job that trains another way is refused."""
     by_words: bool = False
@@ -166,8 +168,8 @@ class Exporter:
                 f"{self.runtime}: no launch files are written for optimizer {name}, only for "
                 f"{', '.join(sorted(self.optimizers))}: plan for one, or set it up by hand"
             )
-        if level != "o0":
+        if level not in self.states:
+            patch = "" if level == "bf16" else " or patch MS-AMP in by hand (Azure/MS-AMP-Examples)"
             raise UnsupportedError(
-                f"{self.runtime} has no option for --state-precision {level}, which MS-AMP patches "
-                "in (Azure/MS-AMP-Examples gpt3, --msamp): leave it out, or patch by hand"
+                f"{self.runtime} has no option for --state-precision {level}: leave it out{patch}"
             )

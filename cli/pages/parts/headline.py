@@ -24,6 +24,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH, run_steps
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
 from trainplan.planner.plan import Spent, changes_training
@@ -256,7 +257,8 @@ def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:
     parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve, *settings)
     line = DOT.join(parts)
     changed = (f"changes the training: {change.says}" for change in changes_training(job))
-    return "\n".join((what, *tower_lines(model), line, *changed))
+    states = traits_of(job).states_text(job)
+    return "\n".join((what, *tower_lines(model), line, states, *changed))
 
 
 def _states(job: Job) -> Iterator[str]:

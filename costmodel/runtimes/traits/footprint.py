@@ -56,6 +56,8 @@ class Footprint:
     """A weight that products read, whatever their precision; null: as they need it."""
     sharded_weights_are_master: bool = False
     """A fully sharded weight is kept in fp32 only: there is no second copy in 16 bits."""
+    updates_copies: bool = False
+    """Weights are updated by way of a copy even where that has their type."""
     keeps_gathered_inputs: bool = False
     """The input that sequence parallelism gathers in front of a product is kept, not gathered
     again."""

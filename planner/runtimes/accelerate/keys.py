@@ -30,6 +30,9 @@ PLACE = Option("compute_environment", LOCAL)
 KIND = Option("distributed_type", "NO")
 PRECISION = Option("mixed_precision", "no")
 NODES, RANKS = Option("num_machines", 1), Option("num_processes", 1)
+STORED, OLDER_STORED = "dtype", "torch_dtype"
+"""Type a script loads weights in. Source: huggingface/transformers
+`examples/pytorch/language-modeling/run_clm.py`, ModelArguments."""
 VERSION = Option(f"{FSDP}.fsdp_version", 1)
 RESHARDS = Option(f"{FSDP}.fsdp_reshard_after_forward", default=True)
 POLICY = Option(RESHARDS.name, "FULL_SHARD")

@@ -99,7 +99,7 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
     job = Job(
         model=model,
         training=TrainingSpec.model_validate(
-            {"seq_length": length, "global_batch_size": batch[1], "precision": _precision(keys)}
+            {"seq_length": length, "global_batch_size": batch[1], **_formats(keys, script)}
         ),
         cluster=cluster,
         runtime=mesh.RUNTIME,
@@ -248,6 +248,25 @@ def _batch(
     origin: Origin = "derived" if known and micro.origin == "stated" else "assumed"
     notes.note("training.global_batch_size", Entry(whole, origin, f"--{ACCUMULATED}"))
     return micro.value, whole
+
+
+def _formats(keys: Keys, script: Script) -> dict[str, str]:
+    """Of products, and of states where they are all in bf16.
+
+    FSDP casts trained weights to fp32 under mixed precision, whatever they are loaded in.
+    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model.
+    """
+    loaded = next((n for n in (mesh.STORED, mesh.OLDER_STORED) if n in script.options), None)
+    value, word = script.options[loaded] if loaded else (None, None)
+    narrow = value is not None and value.text.removeprefix("torch.") in ("bfloat16", "bf16")
+    mixed = keys.of(mesh.PRECISION).lower() not in ("no", "false")
+    casts = keys.of(mesh.KIND) == "FSDP" and mixed
+    if not narrow or casts or word is None or keys.of(mesh.PRECISION).lower() in ("fp16", "fp8"):
+        return {"precision": _precision(keys)}
+    entry = Entry("bf16", "stated", word.text, word.place)
+    keys.notes.note("training.precision", entry)
+    keys.notes.note("training.state_precision", entry)
+    return {"precision": "bf16", "state_precision": "bf16"}
 
 
 def _precision(keys: Keys) -> str:

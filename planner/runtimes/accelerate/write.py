@@ -92,13 +92,18 @@ def _keys(job: Job, layout: Layout) -> Written:
     return {
         mesh.PLACE: mesh.LOCAL,
         mesh.KIND: "FSDP" if sharded else plain,
-        mesh.PRECISION: {"tf32": "no"}.get(precision, precision),
+        mesh.PRECISION: "no" if precision == "tf32" or _is_narrow(job) else precision,
         mesh.NODES: sum(group.num_nodes for group in job.cluster.groups),
         mesh.RANKS: job.cluster.num_gpus,
         **(_sharded(job, layout) if sharded else {}),
         mesh.BACKEND: "INDUCTOR" if job.options.compile else None,
         mesh.REGIONAL: True if job.options.compile else None,
     }
+
+
+def _is_narrow(job: Job) -> bool:
+    """Is every state in bf16? Then nothing is cast, and the script loads weights so."""
+    return job.training.state_precision == "bf16"
 
 
 def _sharded(job: Job, layout: Layout) -> Written:
@@ -154,6 +159,8 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argu
     yield option("data", f"--{SEQUENCE[0]}", job.training.seq_length)
     if job.training.optimizer.name != "adamw":
         yield option("optimizer", OPTIM, dict(traits.optimizers)[job.training.optimizer.name])
+    if _is_narrow(job):
+        yield option("precision", f"--{mesh.STORED}", "bfloat16")
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
 
@@ -183,6 +190,7 @@ ACCELERATE = Exporter(
     packs=IN_SCRIPT,
     writes=WRITES | {"cp", "dp_replicate"},
     optimizers=frozenset({"adamw", "adamw8bit"}),
+    states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(
         "src/accelerate/commands/config/config_args.py",
@@ -190,7 +198,10 @@ ACCELERATE = Exporter(
     ),
     recorded_flags=mesh.RECORDED,
     of_others=frozenset(
-        {OPTIM, f"--{MICRO}", f"--{ACCUMULATED}", f"--{SEQUENCE[0]}", CHECKPOINTING}
+        {
+            *(f"--{name}" for name in (MICRO, ACCUMULATED, SEQUENCE[0], mesh.STORED)),
+            *(OPTIM, CHECKPOINTING),
+        }
     ),
     by_words=True,
 )

@@ -29,6 +29,8 @@ CLIPPING = Option("gradient_clipping", 0.0)
 OPTIMIZER, OPTIMIZER_PARAMS = Option("optimizer.type", "AdamW"), "optimizer.params"
 UNTESTED_OPTIMIZER = Option("zero_allow_untested_optimizer", default=False)
 ENABLED = {name: Option(f"{name}.enabled", default=False) for name in ("bf16", "fp16")}
+MASTERS = Option("bf16.bf16_master_weights_and_grads", default=False)
+MOMENTS = Option("bf16.bf16_optimizer_states", default=False)
 GRADIENTS = Option("data_types.grad_accum_dtype", "")
 MESSAGES = Option("communication_data_type", "")
 ZERO = "zero_optimization"

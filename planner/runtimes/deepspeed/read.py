@@ -114,6 +114,7 @@ def job_of(
                 "global_batch_size": batch.whole,
                 "precision": precision,
                 "optimizer": _optimizer(keys),
+                "state_precision": _states(keys, precision),
             }
         ),
         cluster=cluster,
@@ -236,6 +237,20 @@ def _precision(keys: Keys, script: Script) -> str:
     entry = keys.entry(on[0], engine.ENABLED[on[0]]) if on else FP32
     keys.notes.note("training.precision", entry)
     return str(entry.value)
+
+
+def _states(keys: Keys, precision: str) -> str:
+    """All in bf16, or as the engine keeps them: masters and moments are in bf16 together."""
+    masters, moments = keys.of(engine.MASTERS), keys.of(engine.MOMENTS)
+    if masters != moments or (masters and precision != "bf16"):
+        says = (
+            f"{engine.MASTERS} and {engine.MOMENTS} are priced together, in bf16 alone: priced "
+            "without; set both or none"
+        )
+        keys.problem("narrow_states", "unmodelled", says, engine.MASTERS)
+    found = "bf16" if masters and moments and precision == "bf16" else "o0"
+    keys.notes.note("training.state_precision", keys.entry(found, engine.MASTERS, engine.MOMENTS))
+    return found
 
 
 def _switch(keys: Keys, script: Script, name: str) -> bool:

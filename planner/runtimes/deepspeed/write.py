@@ -195,7 +195,14 @@ def _precision(job: Job) -> Written:
     """Of weights, and of gradients as they are kept and travel, where the job states them."""
     enabled = engine.ENABLED.get(job.training.precision)
     kept = job.options.gradient_dtype
-    return {**({enabled: True} if enabled else {}), engine.GRADIENTS: kept, engine.MESSAGES: kept}
+    narrow = True if job.training.state_precision == "bf16" else None
+    return {
+        **({enabled: True} if enabled else {}),
+        engine.MASTERS: narrow,
+        engine.MOMENTS: narrow,
+        engine.GRADIENTS: kept,
+        engine.MESSAGES: kept,
+    }
 
 
 def _zero(job: Job, layout: Layout) -> Written:
@@ -248,6 +255,7 @@ DEEPSPEED = Exporter(
     packs=IN_SCRIPT,
     writes=WRITES | {"cp", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
+    states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora", "qlora", "frozen"}),
     refuses=(tiles_weigh_no_losses, whole_gradients_are_plain),
     source_patterns=(

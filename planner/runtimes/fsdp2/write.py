@@ -108,6 +108,7 @@ def _training(job: Job, layout: Layout) -> dict[str, str]:
         "MICRO_BATCH_SIZE": repr(layout.micro_batch_size),
         "MICRO_BATCHES": repr(training.global_batch_size // (layout.dp * layout.micro_batch_size)),
         "PARAM_DTYPE": TYPES[training.precision],
+        "DTYPE": "torch.bfloat16" if training.state_precision == "bf16" else "torch.float32",
         "COMPILE": repr(job.options.compile is True),
     }
 
@@ -169,6 +170,7 @@ FSDP2 = Exporter(
     runtime="fsdp2",
     export=export_fsdp2,
     writes=WRITES | {"dp_replicate", "sequence_parallel"},
+    states=frozenset({"o0", "bf16"}),
     source_patterns=(),
     recorded_flags="fsdp2/options.json",
 )

@@ -162,12 +162,15 @@ def job_of(
     cluster = machines.cluster
     if cluster is None:
         return None, None
+    precision = _precision(config, read)
+    narrow = config.of(key.STORED) == "bfloat16" and precision != "fp32"
     job = Job(
         model=read.model,
         training=TrainingSpec(
             seq_length=batch.seq_length,
             global_batch_size=batch.whole,
-            precision=_precision(config, read),
+            precision=precision,
+            state_precision="bf16" if narrow else "o0",
         ),
         cluster=cluster,
         runtime="torchtitan",
@@ -176,6 +179,7 @@ def job_of(
     config.note("training.seq_length", batch.seq_length, key.LENGTH)
     config.note("training.global_batch_size", batch.whole, key.STEP, key.TOKENS)
     config.note("training.precision", job.training.precision, key.PRECISION)
+    config.note("training.state_precision", job.training.state_precision, key.STORED)
     return job, _layout(config, request, job, degrees, batch)
 
 

@@ -26,7 +26,7 @@ SAME: Mapping[str, Key[Any]] = {
         for one in (
             *(key.REPLICATE, key.SHARD, key.POLICY, key.TP, key.PP, key.CP, key.EP),
             *(key.SCHEDULE, key.SCHEDULE_CSV, key.PER_STAGE, key.MODULES),
-            *(key.OFFLOADS, key.PRECISION, key.COMPILE, key.COMPONENTS),
+            *(key.OFFLOADS, key.PRECISION, key.STORED, key.COMPILE, key.COMPONENTS),
         )
     },
     f"{P}.enable_async_tensor_parallel": key.ASYNC_TP,

@@ -133,6 +133,7 @@ TORCHTITAN = Exporter(
     runtime="torchtitan",
     export=export_torchtitan,
     refuses=REFUSES,
+    states=frozenset({"o0", "bf16"}),
     writes=frozenset(
         {
             "tp",

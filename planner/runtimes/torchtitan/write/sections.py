@@ -60,6 +60,8 @@ def training(job: Job, layout: Layout) -> Set:
         values[key.OFFLOADS] = True
     if job.training.precision == "fp32":
         values[key.PRECISION] = "float32"
+    if job.training.state_precision == "bf16":
+        values[key.STORED] = "bfloat16"
     return values
 
 

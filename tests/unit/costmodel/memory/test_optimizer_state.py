@@ -137,6 +137,61 @@ def test_levels_of_fp8_lm_store_what_their_table_says(job_of, level, weight, gra
 
 
 @pytest.mark.parametrize(
+    ("runtime", "optimizer", "layout", "expected"),
+    [
+        ("accelerate", "adamw", {"zero_stage": 3}, 8 / 8),
+        ("accelerate", "adamw", {"zero_stage": 2}, 2 + 8 / 8),  # weights stay gathered
+        ("fsdp2", "adamw", {"zero_stage": 3}, 8 / 8),
+        ("torchtitan", "adamw", {"zero_stage": 3}, 8 / 8),
+        ("torch-eager", "adamw", {"zero_stage": 0}, 8),
+        ("torch-eager", "lion", {"zero_stage": 0}, 6),
+        ("deepspeed", "adamw", {"zero_stage": 3}, 10 / 8),  # its master is a copy
+        ("deepspeed", "adamw", {"zero_stage": 1}, 4 + 6 / 8),
+    ],
+)
+def test_everything_in_bf16_takes_8_bytes_a_parameter(job_of, runtime, optimizer, layout, expected):
+    """Of AdamW: a weight, a gradient, two moments, and no copy in fp32."""
+    job = job_of(optimizer, runtime=runtime, state_precision="bf16")
+    memory = priced(job, Layout(dp=8, **layout)).memory
+    states = (memory.weights + memory.gradients + memory.optimizer)[0, 0]
+    assert states == pytest.approx(expected * num_parameters(job.model), rel=1e-9)
+
+
+def test_everything_in_bf16_with_moments_in_8_bits(job_of):
+    """A byte for each moment and a scale of 4 for 256 of them."""
+    job = job_of("adamw8bit", runtime="fsdp2", state_precision="bf16")
+    memory = priced(job, Layout(dp=8, zero_stage=3)).memory
+    states = (memory.weights + memory.gradients + memory.optimizer)[0, 0]
+    expected = (2 + 2 + 2 * (1 + 4 / 256)) / 8 * num_parameters(job.model)
+    assert states == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "training", "options", "says"),
+    [
+        ("accelerate", {}, {},
+         "weights, gradients and moments in fp32 with bf16 copies: assumed, accelerate's default"),
+        ("deepspeed", {}, {},
+         "weights and moments in fp32 with bf16 copies, gradients in bf16: assumed, "
+         "deepspeed's default"),
+        ("accelerate", {"state_precision": "bf16"}, {}, "weights, gradients and moments in bf16"),
+        ("accelerate", {"precision": "tf32"}, {},
+         "weights, gradients and moments in fp32: assumed, accelerate's default"),
+        ("megatron-lm", {}, {"moment_dtype": "bf16"},
+         "weights and gradients in fp32 with bf16 copies, moments in bf16"),
+        ("megatron-lm", {"state_precision": "o2"}, {},
+         "weights in bf16, gradients in fp8, moments in fp8 and fp16"),
+        ("accelerate", {"optimizer": "adamw8bit", "state_precision": "bf16"}, {},
+         "weights and gradients in bf16"),
+    ],
+)  # fmt: skip
+def test_an_answer_names_what_states_are_kept_in(make_job, runtime, training, options, says):
+    job = make_job("llama3-8b", "1x8:h100-sxm", **training)
+    job = job.model_copy(update={"runtime": runtime, "options": RuntimeOptions(**options)})
+    assert traits_of(job).states_text(job) == says
+
+
+@pytest.mark.parametrize(
     ("training", "options", "says"),
     [
         ({"optimizer": "galore:rank=8"}, {},
@@ -144,6 +199,7 @@ def test_levels_of_fp8_lm_store_what_their_table_says(job_of, level, weight, gra
         ({"optimizer": "muon", "state_precision": "o2"}, {}, "o2 is of AdamW"),
         ({"state_precision": "o2", "precision": "tf32"}, {}, "the precision is tf32"),
         ({"state_precision": "o2"}, {"moment_dtype": "bf16"}, "says moment_dtype: leave"),
+        ({"state_precision": "bf16"}, {}, "megatron-lm stores no states at bf16: use --runtime"),
         ({"optimizer": "lion"}, {"moment_dtype": "bf16"}, "moment_dtype is of AdamW"),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.registry import OPTIMIZERS, Matrix, optimizer_of
-from trainplan.costmodel.optimizers.state_precision import STORED
+from trainplan.costmodel.optimizers.state_precision import FP8_LM, STORED
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES
 from trainplan.planner.runtimes import EXPORTERS
@@ -105,7 +105,7 @@ def test_factorizations_are_spread_over_their_period():
 
 
 def test_levels_of_fp8_lm_take_6_bytes_and_one_more_for_a_weight_of_its_own():
-    assert {level: one.total_bytes for level, one in STORED.items()} == {"o1": 11, "o2": 6, "o3": 7}
+    assert {level: STORED[level].total_bytes for level in FP8_LM} == {"o1": 11, "o2": 6, "o3": 7}
 
 
 @pytest.mark.parametrize(
