@@ -110,7 +110,7 @@ class CheckDocument(Document):
     layout: Layout | None
     """Every axis; null likewise."""
     fits: bool | None
-    """In memory; null where it is not priced."""
+    """In memory; null where it, or a part of the model, is not priced."""
     estimate: Estimate | None
     """As in a plan; null where the layout breaks a rule."""
     fields: tuple[FieldEntry, ...]
@@ -190,7 +190,9 @@ class CheckDocument(Document):
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:
-            text = lacks or f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
+            without = reading.job and reading.job.model.left_out
+            fits = f"fits without its {without}, which is not priced" if without else "fits"
+            text = lacks or f"It runs and {fits}: {seconds(found.estimate.step_time_s)} a step."
         return f"{text} {_promise(found)}".rstrip()
 
 

@@ -37,4 +37,4 @@ def _side(name: str, side: Side) -> Iterator[str]:
     yield f"{name}: {layout_line(side.layout, side.job.model)}"
     yield f"  {estimate_line(side.estimate, side.job)}"
     if not side.estimate.memory.fits:
-        yield f"  {fit_line(side.estimate.memory)}"
+        yield f"  {fit_line(side.estimate.memory, side.job.model)}"

@@ -32,7 +32,7 @@ def estimate_page(
     job, layout = side.job, side.layout
     cannot = refusals(job, notes)
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
-    fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
+    fit = [fit_line(estimate.memory, job.model)] if estimate.memory.fits else []
     known = evidence_lines(evidence_of(job, layout))
     stated = (*known, *interval_lines(job, estimate.uncertainty))
     yield stacked(job_line(job, settings), *fit, *map(Text, stated))

@@ -212,6 +212,8 @@ class ModelSpec(Spec):
     """All such modules have the same weights (Nemotron 3)."""
     tower: TowerSpec | None = None
     """Encoder of images or sound; null: text alone."""
+    left_out: str | None = Field(default=None, max_length=100)
+    """What else the file describes, which is neither counted nor priced; null: nothing."""
 
     @model_validator(mode="before")
     @classmethod

@@ -57,8 +57,6 @@ class Family:
     """Defaults of its class beside those of class_defaults.json."""
     needs: tuple[str, ...] = ()
     """Fields that its file has to give, though files of others may leave them out."""
-    section: str | None = None
-    """Part of the file that describes the decoder; null: all of it."""
     of_all: tuple[str, ...] = ()
     """Fields that may be a list with the same number for every layer."""
     window: str | None = "sliding_window"

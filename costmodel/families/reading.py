@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.families.aliases import is_harmless
 from trainplan.costmodel.families.generic_config import not_understood
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.registry import (
@@ -18,11 +19,14 @@ from trainplan.costmodel.families.registry import (
     refusal,
 )
 from trainplan.costmodel.families.ties import tied
-from trainplan.costmodel.families.towers import has_tower, with_tower
+from trainplan.costmodel.families.towers import TOWERS, has_tower, with_tower
 from trainplan.costmodel.spec import shown
 
 TEXT_SECTIONS: Final = ("text_config", "llm_config", "language_config")
 """Where a model with towers describes its decoder."""
+
+THINKER: Final = "thinker_config"
+"""What of an Omni model reads and writes text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,14 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     if file.model_type in NOT_MODELLED:
         raise refusal(file.model_type)
     notes: list[str] = []
+    if thinker := file.with_defaults({THINKER: None}).optional_section(THINKER):
+        file = replace(thinker, model_type=_model_type(thinker.values))
+        notes.append("the thinker alone: what speaks is left out")
     seeing = has_tower(file)
-    family = FAMILIES.get(file.model_type)
-    section = None if seeing or (family and family.section) else _text_section(file)
+    section = None if seeing else _text_section(file)
+    left_out = None if seeing else _left_out(file, section)
     if section:
-        left = ", ".join(f"'{key}'" for key in config if key.endswith("_config"))
+        left = ", ".join(f"'{key}'" for key in file.values if key.endswith("_config"))
         notes.append(f"the language model alone: of {left} only '{section.path[:-1]}' is read")
         file = section
     if file.has("is_encoder_decoder") and file.boolean("is_encoder_decoder"):
@@ -73,6 +80,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
         model = with_tower(file, decoder, READ_BY_NAME.__contains__) if seeing else decoder(file)
     except ValidationError as error:
         raise file.refused(error) from error
+    model = model.model_copy(update={"left_out": left_out}) if left_out else model
     _layer_types_fit(file, model)
     if model.read_by_fields:
         notes.append(
@@ -84,6 +92,20 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     assumed = {name: value for name, value in file.assumed.items() if value is not None}
     notes += family.notes if (family := FAMILIES.get(file.model_type)) else ()
     return Reading(model, file.seen, assumed, ignored, tuple(notes))
+
+
+def _left_out(file: HfConfig, section: HfConfig | None) -> str | None:
+    """What the file describes beside its decoder, by the names of its sections."""
+    others = {name for name, one in file.values.items() if isinstance(one, Mapping)}
+    others = {name for name in others if name.endswith("_config") and not is_harmless(name)}
+    others |= {family.section} if section and (family := TOWERS.get(file.model_type)) else set()
+    sees = any("vision" in name for name in others)
+    hears = any("audio" in name or "acoustic" in name for name in others)
+    if sees and hears:
+        return "vision and audio towers"
+    if sees or hears:
+        return "vision tower" if sees else "audio tower"
+    return "other parts" if section and len(others) > 1 else None
 
 
 def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
@@ -101,11 +123,15 @@ def _layer_types_fit(file: HfConfig, model: ModelSpec) -> None:
 
 def _text_section(file: HfConfig) -> HfConfig | None:
     """The decoder of a model with towers, tied as the class of the whole ties it."""
+    family = TOWERS.get(file.model_type)
     for name in TEXT_SECTIONS:
         section = file.with_defaults({name: None}).optional_section(name)
         if section:
-            values = {**section.values, **tied(file, section)}
+            usual = {"model_type": family.text} if family else {}
+            values = {**usual, **section.values, **tied(file, section)}
             return replace(section, values=values, model_type=_model_type(values))
+    if family and file.model_type not in READ_BY_NAME:
+        raise file.lacks("text_config")
     return None
 
 

@@ -98,8 +98,7 @@ def decoder(config: HfConfig) -> ModelSpec:
     if name not in FAMILIES:
         return by_fields(config)
     family = FAMILIES[name]
-    named = replace(config, model_type=name)
-    file = named.section(family.section) if family.section else named
+    file = replace(config, model_type=name)
     for field in family.needs:
         alias = alias_of(file, usual_name(field), family.names.get(field))
         if alias not in file.values and alias not in file.defaults:

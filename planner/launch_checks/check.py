@@ -55,8 +55,11 @@ class LaunchCheck:
 
     @property
     def fits(self) -> bool | None:
-        """In memory; null where it cannot be priced."""
-        return None if self.estimate is None else self.estimate.memory.fits
+        """In memory; null where it is not priced, or a part of the model that fits is not."""
+        if self.estimate is None or self.reading.job is None:
+            return None
+        whole = not self.reading.job.model.left_out
+        return False if not self.estimate.memory.fits else whole or None
 
 
 def check_launch(

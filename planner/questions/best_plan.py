@@ -364,6 +364,11 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
             f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
             "`--tower samples=N,patches=N` says what yours are"
         )
+    if without := job.model.left_out:
+        found.append(
+            f"without its {without}: neither its memory nor its time is priced, so that it is not "
+            "known whether all of it fits"
+        )
     if is_heterogeneous(job.cluster):
         found.append(
             "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "

@@ -95,6 +95,8 @@ TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}
 def tower_lines(model: ModelSpec) -> tuple[str, ...]:
     """What sees or hears, what it is given, and what of it is trained; nothing without a tower."""
     tower = model.tower
+    if model.left_out:
+        return (f"without its {model.left_out}, which is not priced: the language model alone",)
     if tower is None:
         return ()
     given = (
@@ -166,7 +168,7 @@ def headline(
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate, job), style="not bold default")
     if not estimate.memory.fits:
-        text.append("\n" + fit_line(estimate.memory), style="bold red")
+        text.append("\n" + fit_line(estimate.memory, job.model), style="bold red")
     for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
     return text
@@ -188,6 +190,7 @@ def estimate_line(estimate: Estimate, job: Job) -> str:
     training = job.training
     peak = f" of the {training.precision} peak" if training.precision in LOW_PRECISION else ""
     interval, memory, step = estimate.uncertainty, estimate.memory, estimate.step_time_s
+    used = f"{gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)} GiB"
     low = seconds_like(interval.step_time_low_s, step)
     high = seconds_like(interval.step_time_high_s, step)
     return DOT.join(
@@ -195,7 +198,7 @@ def estimate_line(estimate: Estimate, job: Job) -> str:
             f"{seconds(step)} a step ({percent(interval.level, 0)}: {low.split()[0]} to {high})",
             f"{estimate.tokens_per_s_per_gpu:,.0f} tokens/s/GPU",
             f"MFU {percent(estimate.mfu)}{peak}",
-            f"{gib(memory.peak_reserved_bytes)} of {gib(memory.capacity_bytes)} GiB",
+            used + without(job.model),
             *_node_words(memory.host),
         )
     )
@@ -211,10 +214,18 @@ def _node_words(node: NodeMemory) -> Iterator[str]:
         yield f"drives {gib(node.drive_bytes)} of {gib(node.drive_capacity_bytes or 0)} GiB a node"
 
 
-def fit_line(memory: Memory) -> str:
-    """Does it fit, and by how much?"""
+def without(model: ModelSpec) -> str:
+    """What of a model an answer is without, behind a word; empty: nothing."""
+    return f" without its {model.left_out}" if model.left_out else ""
+
+
+def fit_line(memory: Memory, model: ModelSpec) -> str:
+    """Does it fit, and by how much? Not known where a part of the model is not priced."""
     if memory.fits:
-        return f"Fits, with {gib(memory.headroom_bytes)} GiB to spare on the fullest rank."
+        spare = f"with {gib(memory.headroom_bytes)} GiB to spare on the fullest rank"
+        if model.left_out:
+            return f"Fits{without(model)}, {spare}: the memory of that is not priced."
+        return f"Fits, {spare}."
     if not memory.host.host_fits:
         return (
             f"Does not fit (host_memory): a node needs {gib(memory.host.host_bytes)} GiB of host "

@@ -207,7 +207,6 @@ GEMMAS: Final[Mapping[str, Family]] = {
         "arXiv:2403.08295, section 2", model=GEMMA, ignores=("use_bidirectional_attention",)
     ),
     "gemma2": GEMMA_2,
-    "gemma3": replace(GEMMA_3, section="text_config"),
     "gemma3_text": GEMMA_3,
     "vaultgemma": Family("arXiv:2510.15001, section 3", model=GEMMA),
     "gemma3n_text": Family(

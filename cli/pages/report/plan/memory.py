@@ -52,7 +52,7 @@ def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
         "memory-by-rank",
         f"Peak GiB on a GPU of each pipeline rank ({share} a rank)",
         f"Pipeline rank {fullest.rank} has least to spare: {gib(fullest.total_bytes)} of "
-        f"{gib(of[fullest.rank])} GiB. {fit_line(memory)}",
+        f"{gib(of[fullest.rank])} GiB. {fit_line(memory, plan.job.model)}",
         _traces(ranks, of, plan.memory_margin),
         ranks_memory(ranks, of),
         x="pipeline rank",

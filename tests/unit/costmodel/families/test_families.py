@@ -149,7 +149,7 @@ def test_a_null_soft_cap_switches_it_off_and_a_missing_one_takes_the_default() -
 
 def test_gemma3_with_vision_is_read_from_its_text_config() -> None:
     model = preset("gemma3-27b")
-    assert (model.model_type, model.vocab_size, model.qk_norm) == ("gemma3", 262_208, "head")
+    assert (model.model_type, model.vocab_size, model.qk_norm) == ("gemma3_text", 262_208, "head")
 
 
 def test_deepseek_v3_routes_by_sigmoid_with_a_balancing_bias() -> None:

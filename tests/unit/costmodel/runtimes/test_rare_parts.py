@@ -59,6 +59,7 @@ WRITTEN = """
     swiglu_limit qkv_bias attention_output_bias mlp_bias qk_norm attention_sinks
     attn_logit_softcapping final_logit_softcapping scale_embeddings sliding_window feed_forward
     layers tie_word_embeddings mla moe num_nextn_predict_layers tower trained
+    left_out
 """
 """Fields that exporters write or refuse themselves."""
 SIZES_OF_MIXERS = {"attention_chunk_size", "indexer", "linear_attention", "ssm", "convolution"}
