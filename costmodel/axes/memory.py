@@ -128,7 +128,9 @@ TILED = "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py"
 )
 def loss_has_tiles(job: Job, table: LayoutTable) -> BoolColumn:
     """One tile is the whole."""
-    return np.asarray((table.tiled_loss == 1) & (loss_tiles(job, table) <= 1))
+    return np.asarray(
+        (table.tiled_loss == 1) & (loss_tiles(job, table, runtime(job.runtime).tiling) <= 1)
+    )
 
 
 @rule(

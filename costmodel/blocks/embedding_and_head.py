@@ -74,8 +74,11 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     )
     added = shapes.accumulation_seconds(_table_weights(shapes))
     loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
-    tiles = np.where(shapes.table.tiled_loss == 1, loss_tiles(shapes.job, shapes.table), 1.0)
-    tile_sums = added_bytes(shapes.storage, _table_weights(shapes), tiles)
+    traits = shapes.traits
+    tiles = loss_tiles(shapes.job, shapes.table, traits.tiling)
+    tiles = np.where(shapes.table.tiled_loss == 1, tiles, 1.0)
+    sums = traits.gradients.accumulated_bytes if traits.tiling.loss_chunks else shapes.storage
+    tile_sums = added_bytes(shapes.storage, _table_weights(shapes), tiles, sum_bytes=sums)
     added = added + elementwise_seconds(shapes.machine, tile_sums)
     fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange

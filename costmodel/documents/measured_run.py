@@ -24,7 +24,6 @@ MemoryRank = Literal["max", "first", "last", "logged_node"]
 NOT_READ = frozenset(
     {
         "notes",
-        "source",
         "cluster.nominal_intra_gb_per_s",
         "layout.grad_accum",
         "layout.layer_split",
@@ -194,6 +193,7 @@ class RunLayout(_Record):
     cp_comm_type: str | None = None
     compile: bool | None = None
     cross_entropy: CrossEntropy | None = None
+    tiled_loss: bool | None = None
 
 
 class Measured(_Record):
@@ -222,6 +222,8 @@ class MeasuredRun(_Record):
     device_memory_gib: Amount | None = None
     evidence: str | None = None
     source_group: Name = "user"
+    source: object = None
+    """Where it was published; a month in the name of its file dates the software."""
     use: tuple[str, ...] = ()
     strict: bool = True
     """Everything that decides the step time is known; what is left out is the runtime's default."""

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import trains_head
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks import activation_tensors
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.runtimes import HEAD_BYTES
-from trainplan.costmodel.shards import mlp_share
+from trainplan.costmodel.shards import mlp_share, padded_vocab
 
 NORM_BACKWARD_TENSORS = 8
 """16-bit tensors of the width of the hidden state in the backward pass of a norm of single
@@ -78,20 +80,41 @@ def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:
 def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
     """Peak bytes of each logit that exists: of a tile, nothing holds those in 16 bits.
 
-    Liger writes the gradient where the logits were.
+    Liger writes the gradient where the logits were. Those of a chunk have a name until the next.
     Source: HEAD_BYTES; `loss_tiles`; snowflakedb/ArcticTraining trainer/sft_trainer.py,
-    fused_logits_loss_fn; tests/oracles/test_tiles.py counts them.
+    fused_logits_loss_fn; pytorch/torchtitan @b5bcd76c components/loss.py, ChunkedLossWrapper;
+    tests/oracles/test_tiles.py counts them.
     """
-    whole = candidates.traits.kernels.head_bytes_per_logit
-    tile = min(whole, HEAD_BYTES["eager"])
+    whole, tiling = candidates.traits.kernels.head_bytes_per_logit, candidates.traits.tiling
+    tile = whole if tiling.loss_chunks else min(whole, HEAD_BYTES["eager"])
     if candidates.job.options.liger:
         tile = candidates.job.training.storage_bytes
     return np.where(candidates.table.tiled_loss == 1, tile, whole)
 
 
 def hidden_gradient_columns(candidates: Candidates) -> FloatColumn:
-    """Elements per token that a tiled loss makes beside one tile: the gradient of its input.
+    """Stored elements per token that a tiled loss makes beside one tile: its input's gradient.
 
-    Source: as above, TiledFusedLogitsLoss, which runs both passes of a tile before the next one.
+    That of chunks is in fp32.
+    Source: as above, TiledFusedLogitsLoss, which runs both passes of a tile before the next one;
+    GradAccumulator.
     """
-    return np.where(candidates.table.tiled_loss == 1, candidates.job.model.hidden_size, 0.0)
+    job = candidates.job
+    wide = BYTES_FP32 / job.training.storage_bytes if candidates.traits.tiling.loss_chunks else 1.0
+    return np.where(candidates.table.tiled_loss == 1, wide * job.model.hidden_size, 0.0)
+
+
+def table_sum_bytes(candidates: Candidates) -> FloatColumn:
+    """The output table's gradient, whole on a rank while the loss runs tile by tile.
+
+    Chunks: their sum in fp32, where shards alone are kept. Liger's kernels make it with the loss.
+    Source: pytorch `fsdp/_fully_shard/_fsdp_param.py`, to_accumulated_grad_if_needed (no chunk but
+    the last is reduced); linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py.
+    """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
+    weights = padded_vocab(job.model.vocab_size, table.tp) / table.tp * job.model.hidden_size
+    element = np.full(len(table), float(traits.tiling.fused_loss * job.training.storage_bytes))
+    if traits.tiling.loss_chunks:
+        whole = (table.zero_stage >= 2) & (table.dp * table.cp > 1)
+        element = whole * float(traits.gradients.accumulated_bytes)
+    return np.asarray((table.tiled_loss == 1) * element * weights * trains_head(job.model))

@@ -15,6 +15,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
+    table_sum_bytes,
     tile_bytes_per_logit,
     tiled_layer_columns,
 )
@@ -153,8 +154,9 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
     projected = tokens * projected_share(job, traits)
-    made = projected * loss_share(job, table)
+    made = projected * loss_share(job, traits, table)
     loss = tile_bytes_per_logit(candidates) * made * vocab + hidden
+    loss = loss + table_sum_bytes(candidates)
     loss = loss + job.training.storage_bytes * projected * hidden_gradient_columns(candidates)
     if traits.autograd.weight_gradients:
         loss = np.maximum(loss, head_gradient_bytes(job, table, projected))

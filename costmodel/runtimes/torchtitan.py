@@ -14,7 +14,7 @@ from trainplan.costmodel.copy_streams import OffloadPolicy, Place, fsdp2_offload
 from trainplan.costmodel.layout import Schedule
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
-from trainplan.costmodel.runtimes.torchtitan_rules import RULES
+from trainplan.costmodel.runtimes.torchtitan_rules import LOSS_CHUNKS, RULES
 from trainplan.costmodel.runtimes.torchtitan_settings import SETTING_RULES, SETTINGS
 from trainplan.costmodel.runtimes.traits import (
     Communication,
@@ -24,6 +24,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
 )
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.tiling import Tiling
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",
@@ -68,7 +69,13 @@ TORCHTITAN = replace(
     FSDP2,
     name="torchtitan",
     version="2024-12",
-    kernels=replace(FSDP2.kernels, head_bytes_per_logit=LOGIT_BYTES, fp8_recipe="rowwise"),
+    kernels=replace(
+        FSDP2.kernels,
+        head_bytes_per_logit=HEAD_BYTES["fused"],  # CompileConfig.components: model and loss
+        eager_loss_bytes=LOGIT_BYTES,
+        fp8_recipe="rowwise",
+    ),
+    tiling=Tiling(loss=True, loss_chunks=LOSS_CHUNKS),
     fp8_recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
     # parallelize_llama.py, apply_fsdp
     sharding=replace(FSDP2.sharding, ends_at_root=True),
@@ -100,5 +107,7 @@ TORCHTITAN = replace(
     settings=SETTINGS,
     rules=(*RULES, *SETTING_RULES),
     refuses=unsupported_feature,
-    recipe=Recipe(sequence_parallel="always"),  # parallelize_llama.py, apply_tp
+    # parallelize_llama.py, apply_tp; components/loss.py: @bbb1b616 compiles the loss of layers that
+    # are, @786e26f8 brought the chunks
+    recipe=Recipe(sequence_parallel="always", compiles_loss_from=202504, tiles_loss_from=202604),
 )

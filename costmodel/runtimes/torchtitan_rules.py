@@ -10,6 +10,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Schedule
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, rule
 
+LOSS_CHUNKS = 8
+"""Chunks of the loss. Source: torchtitan components/loss.py, ChunkedLossWrapper.Config."""
 FILLED: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules that torch builds for as many micro batches as stages at least.
 
@@ -126,7 +128,21 @@ def policy_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(alone | (weights & (~sharded | (table.pp > 1))))
 
 
+@rule(
+    "tiled_loss micro_batch_size cp",
+    "torchtitan takes the loss in 8 equal chunks, and of multi-token prediction at once: make the "
+    "tokens of a rank a multiple of 8, or leave tiled_loss out",
+    "pytorch/torchtitan components/loss.py, ChunkedLossWrapper; models/deepseek_v3/MTP.md",
+)
+def chunks_of_loss_are_equal(job: Job, table: LayoutTable) -> BoolColumn:
+    """A chunk is written at a multiple of its own length; predictions give a list of logits."""
+    tokens = table.micro_batch_size * job.training.seq_length // table.cp
+    uneven = (tokens % LOSS_CHUNKS != 0) | (job.model.num_nextn_predict_layers > 0)
+    return np.asarray((table.tiled_loss == 1) & uneven)
+
+
 RULES = (
+    chunks_of_loss_are_equal,
     tp_divides_key_value_heads,
     shards_every_gradient,
     sinks_stay_on_a_rank,

@@ -64,17 +64,20 @@ def mlp_share(job: Job, table: LayoutTable) -> FloatColumn:
     return np.where(table.tiled_mlp == 1, 1.0 / mlp_tiles(job, table), 1.0)
 
 
-def loss_share(job: Job, table: LayoutTable) -> FloatColumn:
+def loss_share(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
     """Share of the logits that exist at once: those of one tile, or all. Source: as `mlp_share`."""
-    return np.where(table.tiled_loss == 1, 1.0 / loss_tiles(job, table), 1.0)
+    return np.where(table.tiled_loss == 1, 1.0 / loss_tiles(job, table, traits.tiling), 1.0)
 
 
-def added_bytes(storage_bytes: int, weights: FloatColumn, tiles: FloatColumn) -> FloatColumn:
+def added_bytes(
+    storage_bytes: int, weights: FloatColumn, tiles: FloatColumn, *, sum_bytes: float
+) -> FloatColumn:
     """Bytes moved to add the weight gradients of all tiles but the first to those before them.
 
-    Source: GRADIENT_TENSORS_ADDED.
+    Source: GRADIENT_TENSORS_ADDED; `sum_bytes` is an element of the sum, which may be wider.
     """
-    return GRADIENT_TENSORS_ADDED * storage_bytes * weights * np.maximum(0.0, tiles - 1)
+    one = storage_bytes + (GRADIENT_TENSORS_ADDED - 1) * sum_bytes
+    return one * weights * np.maximum(0.0, tiles - 1)
 
 
 CAST_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}

@@ -120,7 +120,12 @@ def tile_passes(shapes: Shapes, width: int, forward: PassSeconds) -> PassSeconds
     model, tiled = shapes.job.model, shapes.table.tiled_mlp == 1
     ups = 2 if model.gated_mlp else 1
     weights = (ups + 1) * model.hidden_size * width / shapes.table.tp
-    moved = added_bytes(shapes.storage, weights, mlp_tiles(shapes.job, shapes.table))
+    moved = added_bytes(
+        shapes.storage,
+        weights,
+        mlp_tiles(shapes.job, shapes.table),
+        sum_bytes=shapes.storage,
+    )
     added = elementwise_seconds(shapes.machine, moved)
     again = PassSeconds(*(np.where(tiled, term, 0.0) for term in TERMS(forward)))
     return again + pass_seconds(shapes.size, elementwise=np.where(tiled, added, 0.0))

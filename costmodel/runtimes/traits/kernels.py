@@ -21,6 +21,9 @@ class Kernels:
     """Elementwise kernels: fused, those of 2021 (fused in part), or one for each operation."""
     head_bytes_per_logit: float
     """Peak bytes of logits, their fp32 copy and gradient, for each logit of the last stage."""
+    eager_loss_bytes: float | None = None
+    """As above, where torch's own loss (`unfused`) is compiled with the layers or apart (`jit`),
+    which leaves logits and gradient; null: the loss is another."""
     dropout: bool = False
     """Masks of attention (unfused) and residual dropout are kept."""
     skips_ignored_tokens: bool = False
@@ -43,13 +46,17 @@ class Kernels:
         """Those of a run: attention core, masks, compiler and loss."""
         compiled, loss = options.compile, options.cross_entropy
         elementwise = self.elementwise if compiled is None else "fused" if compiled else "eager"
+        per_logit = dict(HEAD_BYTES)
+        if (eager := self.eager_loss_bytes) is not None:
+            per_logit |= {"unfused": eager, "jit": HEAD_BYTES["fused"]}
+            loss = "unfused" if loss is None and compiled is False else loss
         return replace(
             self,
             attention=attention_with(self.attention, options.attention),
             dropout=stated_or(options.dropout, self.dropout),
             fp8_recipe=stated_or(options.fp8_recipe, self.fp8_recipe),
             elementwise="fused" if options.liger else elementwise,
-            head_bytes_per_logit=HEAD_BYTES[loss] if loss else self.head_bytes_per_logit,
+            head_bytes_per_logit=per_logit[loss] if loss else self.head_bytes_per_logit,
         )
 
 

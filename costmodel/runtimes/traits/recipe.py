@@ -31,5 +31,9 @@ class Recipe:
     with the exchange of tokens beside compute, as siblings that name both."""
     lora: Trained | None = None
     """Adapters of a run that says no more than that it trains some; null: it is not priced."""
+    compiles_loss_from: int = 0
+    """Year and month, as 202504, since which the loss is compiled with the layers; 0: always."""
+    tiles_loss_from: int = 0
+    """Year and month since which the loss runs tile by tile; 0: it never does by itself."""
     splits_by_cost: bool = False
     """Pipeline ranks get equal shares of the weights in products, not of the layers."""

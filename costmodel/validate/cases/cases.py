@@ -18,7 +18,13 @@ from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.model import model_of
 from trainplan.costmodel.validate.cases.needed import Skip, SkipReason, needed
 from trainplan.costmodel.validate.cases.split import split_into, split_of
-from trainplan.costmodel.validate.cases.unstated import nic_of, options_of, other_task, recipe_of
+from trainplan.costmodel.validate.cases.unstated import (
+    nic_of,
+    options_of,
+    other_task,
+    recipe_of,
+    tiles_loss,
+)
 
 STAND_IN_GPU, STAND_IN_FOR_BLOCKS = "h100-sxm", "b200"
 """Where the GPU is not stated, or not known and no time was measured, only memory is predicted; of
@@ -164,6 +170,7 @@ def _layout(run: MeasuredRun, model: ModelSpec) -> Layout:
         sequence_parallel=sequence_parallel and tp > 1,
         micro_batch_size=micro_batch,
         schedule=_schedule(stated, vpp),
+        tiled_loss=tiles_loss(run),
         **_recompute(run),
     )
 

@@ -6,13 +6,22 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import Activation, ModelSpec, RopeScaling
 from trainplan.costmodel.documents import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.hardware import GpuSpec, NicSpec
-from trainplan.costmodel.job import Float8Recipe, GradientType, Graph, RuntimeOptions, StateType
+from trainplan.costmodel.job import (
+    CrossEntropy,
+    Float8Recipe,
+    GradientType,
+    Graph,
+    RuntimeOptions,
+    StateType,
+)
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
 NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})
 """Modules of a graph without the launches of attention. Source: NVIDIA/Megatron-LM @d98e8a64
 `transformer_config.py`, cuda_graph_scope."""
+MONTH = re.compile(r"(?<!\d)20[2-9]\d(?:0[1-9]|1[0-2])(?!\d)")
+"""Year and month in the name of a file, as torchtitan dates its reports: `..._202412_...`."""
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
 
@@ -98,6 +107,26 @@ def offloaded_layers(run: MeasuredRun) -> int | None:
     return int(stated.group(1)) if stated else None
 
 
+def _month(run: MeasuredRun) -> int:
+    """Year and month of the software; of an undated run, later than all."""
+    path = run.source.get("path") if isinstance(run.source, dict) else None
+    dated = MONTH.search(str(path))
+    return int(dated.group()) if dated else 999999
+
+
+def tiles_loss(run: MeasuredRun) -> bool:
+    """Does the loss run tile by tile? Source: `Recipe.tiles_loss_from`, where it is not stated."""
+    since = recipe_of(run).tiles_loss_from
+    usual = bool(since) and _month(run) >= since and not run.model.mtp_layers
+    return usual if run.layout.tiled_loss is None else run.layout.tiled_loss
+
+
+def loss_kernel(run: MeasuredRun) -> CrossEntropy | None:
+    """Kernel of the loss; null: the runtime's. Source: `Recipe.compiles_loss_from`."""
+    apart = run.layout.compile and _month(run) < recipe_of(run).compiles_loss_from
+    return run.layout.cross_entropy or ("unfused" if apart else None)
+
+
 def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
     """Layers of every pipeline rank where ranks get equal shares of the weights in products.
 
@@ -161,7 +190,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
     stated = RuntimeOptions(
         attention=run.attention_backend,
         compile=layout.compile,
-        cross_entropy=layout.cross_entropy,
+        cross_entropy=loss_kernel(run),
         cuda_graph=_graph(run),
         overlap_grad_reduce=overlap.grad_reduce if overlap else None,
         overlap_param_gather=overlap.param_gather if overlap else None,

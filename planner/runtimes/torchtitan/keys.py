@@ -16,7 +16,7 @@ SECTIONS: Mapping[str, str] = MappingProxyType(
     {"training": "TrainingConfig", "parallelism": "ParallelismConfig", "compile": "CompileConfig"}
 )
 """Class of a section."""
-MODEL, CHECKPOINT = "model_spec", "activation_checkpoint"
+MODEL, CHECKPOINT, LOSS = "model_spec", "activation_checkpoint", "loss"
 """Keys of the config itself."""
 
 

@@ -2,7 +2,7 @@
 
 from trainplan.planner.runtimes.keys import Entry, Notes, exact
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
-from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL, SECTIONS
+from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, LOSS, MODEL, SECTIONS
 from trainplan.planner.runtimes.torchtitan.read.command import override, selected
 from trainplan.planner.runtimes.torchtitan.read.config import Config, flattened, shown
 from trainplan.planner.runtimes.torchtitan.read.job import job_of
@@ -136,6 +136,8 @@ def _followed(name: str) -> object:
         owner.named[last] = Made(f"{value}.Config", 0) if policy else value
     for section, kind in SECTIONS.items():
         made.named.setdefault(section, Made(kind, 0))
+    if not parts[-1].endswith(("_ce_loss", "_mtp")):  # all other configs of the registries
+        made.named[LOSS] = Made("ChunkedLossWrapper.Config", 0)
     spec = Made(f"torchtitan.models.{registry}.model_registry", 0, {}, (found["flavour"],))
     spec.named |= {n: found[n] for n in ("num_mtp_layers", "moe_comm_backend") if n in found}
     if "precision" in found:

@@ -16,7 +16,7 @@ from trainplan.planner.runtimes.ranks import machines_of, ranks_of
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.checks import check_features, check_ranks
-from trainplan.planner.runtimes.torchtitan.read.config import Config
+from trainplan.planner.runtimes.torchtitan.read.config import Config, shown
 from trainplan.planner.runtimes.torchtitan.read.degrees import Degrees, filled, parsed_degrees
 from trainplan.planner.runtimes.torchtitan.read.model import DISPATCHERS, ReadModel
 from trainplan.planner.runtimes.torchtitan.read.pipeline import (
@@ -28,6 +28,7 @@ from trainplan.planner.runtimes.torchtitan.read.pipeline import (
 from trainplan.planner.runtimes.torchtitan.read.source import Made
 from trainplan.planner.shell import Launch
 
+LOSS_CHUNKS = RUNTIMES["torchtitan"].tiling.loss_chunks
 WITH_WEIGHTS = OffloadSpec(optimizer=1.0, parameters="cpu")
 """Source: torchtitan/distributed/fsdp.py, CPUOffloadPolicy."""
 
@@ -78,8 +79,8 @@ def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOpti
     components = config.of(key.COMPONENTS) if config.of(key.COMPILE) else []
     if "model" not in components:
         values["compile"] = False
-    if "loss" in components:
-        values["cross_entropy"] = "jit"
+    if ("model" in components) != ("loss" in components):
+        values["cross_entropy"] = "jit" if "loss" in components else "unfused"
     if config.of(key.ASYNC_TP):
         values["overlap_tp_comm"] = True
     if not config.of(key.NO_GRAPHS):
@@ -140,6 +141,19 @@ def recompute_of(config: Config, layers_of_stage: int | None) -> dict[str, objec
     says = f"{name or 'the policy of activation checkpointing'} is not priced: taken as none"
     config.problem("activation_checkpoint", "unmodelled", says, key.CHECKPOINT)
     return {}
+
+
+def chunks_of(config: Config) -> int:
+    """Chunks of the loss, by its class."""
+    entry = config.entries.get(key.LOSS)
+    made = entry.value if entry else None
+    if not isinstance(made, Made) or "ChunkedLossWrapper" not in made.name:
+        return 1
+    chunks, known = made.named.get("num_chunks", LOSS_CHUNKS), LOSS_CHUNKS
+    if chunks not in (1, known):
+        says = f"num_chunks = {shown(chunks)} of the loss is priced as {known}"
+        config.problem("loss_chunks", "unmodelled", says, key.LOSS)
+    return 1 if chunks == 1 else known
 
 
 def job_of(
@@ -213,6 +227,7 @@ def _layout(
         "zero_stage": zero_stage_of(config, degrees),
         "sequence_parallel": degrees.tp > 1 and config.of(key.SEQUENCE),
         "micro_batch_size": batch.micro,
+        "tiled_loss": chunks_of(config) > 1,
         "schedule": schedule,
         "stages": evenly_or(stages, layers) if stages else None,
         "offload": _offload(config, degrees),
@@ -261,6 +276,7 @@ def _note_layout(config: Config, layout: Layout) -> None:
         "dp": (key.SHARD, key.REPLICATE), "dp_replicate": (key.REPLICATE,),
         "zero_stage": (key.POLICY,), "sequence_parallel": (key.SEQUENCE,),
         "micro_batch_size": (key.TOKENS,), "recompute": (key.CHECKPOINT,),
+        "tiled_loss": (key.LOSS,),
         "schedule": (key.SCHEDULE,), "offload": (key.OFFLOADS,), "stages": (key.MODULES,),
     }  # fmt: skip
     for name, value in layout.model_dump(mode="json").items():

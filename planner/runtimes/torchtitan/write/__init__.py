@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.launch import (
     PLACEHOLDER_STEPS,
     ConfigFile,
@@ -78,6 +79,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         model=model,
         vocab_size=job.model.vocab_size,
         predicts=job.model.num_nextn_predict_layers > 0,
+        loss_chunks=RUNTIMES["torchtitan"].tiling.loss_chunks if layout.tiled_loss else 1,
         sections=by_section(values),
         recomputed=checkpoints,
         helpers=(EVERY_KTH,) if every else (),
@@ -117,10 +119,11 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
             "the job has no number of tokens: training.steps = "
             f"{PLACEHOLDER_STEPS} is a placeholder"
         )
-    yield (
-        "the loss is taken at once, as priced; ChunkedLossWrapper of torchtitan takes it in pieces "
-        "and needs less memory"
-    )
+    if not layout.tiled_loss:
+        yield (
+            "the loss is taken at once, as priced; tiled_loss=true takes it in chunks "
+            "(ChunkedLossWrapper), as torchtitan's own configs do, and needs less memory"
+        )
     if layout.recompute == "full":
         yield "recomputed layers run to their end; the plan ends them one product earlier"
     if layout.pp > 1 and by_table(layout):
@@ -145,6 +148,7 @@ TORCHTITAN = Exporter(
             "vpp",
             "micro_batch_size",
             "sequence_parallel",
+            "tiled_loss",
             "zero_stage",
             "schedule",
             "recompute",

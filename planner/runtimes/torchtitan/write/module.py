@@ -21,6 +21,7 @@ COMMON = (
     "from torchtitan.trainer import Trainer",
 )
 LOSS = "from torchtitan.components.loss import CrossEntropyLoss"
+CHUNKS = "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss"
 PREDICTING = "from torchtitan.models.deepseek_v3.mtp import MTPLoss"
 CHECKPOINTS = "from torchtitan.distributed.activation_checkpoint import "
 
@@ -35,6 +36,8 @@ class Parts:
     vocab_size: int
     predicts: bool
     """The loss has that of multi-token prediction."""
+    loss_chunks: int
+    """Chunks it runs in; 1: on all tokens at once."""
     sections: Mapping[str, Mapping[str, Expression]]
     """`training`, `parallelism` and `compile`."""
     recomputed: Call | None
@@ -57,7 +60,8 @@ def module_text(parts: Parts) -> str:
 
 
 def _imports(parts: Parts) -> Iterator[str]:
-    wanted = {*COMMON, *parts.model.imports, PREDICTING if parts.predicts else LOSS}
+    loss = PREDICTING if parts.predicts else CHUNKS if parts.loss_chunks > 1 else LOSS
+    wanted = {*COMMON, *parts.model.imports, loss}
     if parts.recomputed:
         kind = "SelectiveAC" if parts.recomputed.function.startswith("Selective") else "FullAC"
         wanted.add(CHECKPOINTS + kind)
@@ -80,12 +84,15 @@ def _config(parts: Parts) -> Call:
         "min_lr_factor": 0.1,
     }
     data = Call("ConcatThenSplitPackingConfig", {"dataset": Code('DATASETS["c4"]')})
-    loss = "MTPLoss" if parts.predicts else "CrossEntropyLoss"
+    loss = Call(f"{'MTPLoss' if parts.predicts else 'CrossEntropyLoss'}.Config", size)
+    if parts.loss_chunks > 1:
+        chunks: dict[str, Expression] = {"num_chunks": parts.loss_chunks, "loss_fn": loss}
+        loss = Call("ChunkedLossWrapper.Config", chunks)
     named: dict[str, Expression] = {
         "model_spec": parts.model.spec,
         "hf_assets_path": Code(f'os.environ["{ASSETS}"]'),
         "dump_folder": Code(f'os.environ["{OUTPUT}"]'),
-        "loss": Call(f"{loss}.Config", size),
+        "loss": loss,
         "optimizer": Call("default_adamw", {"lr": LEARNING_RATE}),
         "lr_scheduler": Call("LRSchedulersContainer.Config", schedule),
         "training": Call("TrainingConfig", parts.sections["training"]),

@@ -82,7 +82,7 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
     refused = {
         "attention": options.attention == "unfused",
         "dropout": options.dropout is True,
-        "cross_entropy": options.cross_entropy in ("fused", "unfused"),
+        "cross_entropy": options.cross_entropy == "fused",
         "cuda_graph": options.cuda_graph == "partial",
         "overlap_grad_reduce": options.overlap_grad_reduce is False,
         "overlap_param_gather": options.overlap_param_gather is False,

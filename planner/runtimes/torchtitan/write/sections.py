@@ -97,10 +97,9 @@ def _pipeline(job: Job, layout: Layout) -> Set:
 
 
 def compiler(job: Job) -> Set:
-    """Keys of `compile`: the loss apart, as priced, unless the job compiles it."""
-    components = [] if job.options.compile is False else ["model"]
-    if job.options.cross_entropy == "jit":
-        components.append("loss")
+    """Keys of `compile`: the loss with the layers, as priced, unless the job says otherwise."""
+    layers, loss = job.options.compile is not False, job.options.cross_entropy
+    components = ["model"] * layers + ["loss"] * (loss == "jit" or (layers and loss is None))
     values: Set = {key.COMPILE: bool(components)}
     if components:
         values[key.COMPONENTS] = components

@@ -348,6 +348,11 @@ ROWS = {
         rows("torchtitan", *tp(4, 12)),
         rows("torchtitan", *tp(6)) + rows("torchtitan", *tp(12), **MLA),
     ),
+    "chunks_of_loss_are_equal": (
+        rows("torchtitan", {"tiled_loss": 1}, {"tiled_loss": 1, "cp": 2}, seq_length=4100)
+        + rows("torchtitan", {"tiled_loss": 1}, num_nextn_predict_layers=1),
+        rows("torchtitan", {"tiled_loss": 1, "micro_batch_size": 2}, {"cp": 2}, seq_length=4100),
+    ),
     "shards_every_gradient": (
         rows(
             "torchtitan",

@@ -11,6 +11,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.memory import head_bytes
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.shards import mlp_tiles
 from trainplan.costmodel.step import price
@@ -133,6 +134,30 @@ def broken(job, layout):
     """Names of the rules that a layout breaks."""
     found = broken_rules(job, LayoutTable.of([Layout(**{"dp": 8, **layout})]))
     return [rule.name for rule in found[0]]
+
+
+@pytest.mark.parametrize(("compiled", "each"), [(False, 14), (None, 4)])
+@pytest.mark.parametrize(("stage", "summed"), [(3, 4), (0, 0)])
+def test_chunks_hold_an_eighth_of_the_logits_and_sums_in_fp32(
+    make_job, compiled, each, stage, summed
+):
+    """Sums: of hidden gradients, and where gradients are sharded of the output table's."""
+    tokens = 8192
+    job = long_job(make_job, tokens, "torchtitan")
+    job = job.model_copy(update={"options": RuntimeOptions(compile=compiled)})
+    layouts = [Layout(dp=8, zero_stage=stage, tiled_loss=one) for one in (False, True)]
+    candidates = context_for(job).with_table(LayoutTable.of(layouts))
+    whole, chunked = head_bytes(candidates, np.full(2, float(tokens)))
+    saved = each * tokens * V * (1 - 1 / 8) - 4 * tokens * H - summed * V * H
+    assert whole - chunked == pytest.approx(saved, rel=1e-9)
+
+
+def test_chunks_add_their_gradients_of_the_table_in_fp32(make_job):
+    job = long_job(make_job, 8192, "torchtitan")
+    layouts = [Layout(dp=8, zero_stage=3, tiled_loss=one) for one in (False, True)]
+    whole, chunked = price(context_for(job).with_table(LayoutTable.of(layouts))).step_seconds
+    added = elementwise_seconds(machine_for(job), np.array([7 * (2 + 2 * 4) * V * H]))[0]
+    assert chunked - whole == pytest.approx(added, rel=0.03)
 
 
 def test_liger_has_tiles_of_a_power_of_two(make_job):

@@ -173,12 +173,20 @@ def test_graphs_are_off_unless_the_job_has_them():
     assert stated["training.disable_cuda_graphs"] == "False"
 
 
-def test_the_compiler_takes_the_model_and_where_asked_the_loss():
-    assert keys(**FSDP)["compile.components"] == "['model']"
-    assert keys(options={"cross_entropy": "jit"}, **FSDP)["compile.components"] == (
-        "['model', 'loss']"
-    )
+def test_the_compiler_takes_model_and_loss_unless_one_is_left_out():
+    assert keys(**FSDP)["compile.components"] == "['model', 'loss']"
+    assert keys(options={"cross_entropy": "unfused"}, **FSDP)["compile.components"] == "['model']"
+    alone = keys(options={"compile": False, "cross_entropy": "jit"}, **FSDP)
+    assert alone["compile.components"] == "['loss']"
     assert keys(options={"compile": False}, **FSDP)["compile.enable"] == "False"
+
+
+def test_a_loss_in_chunks_wraps_the_other():
+    text = export(tiled_loss=True, **FSDP).files[0].text
+    assert "loss=ChunkedLossWrapper.Config(" in text
+    assert "num_chunks=8" in text
+    assert "import ChunkedLossWrapper, CrossEntropyLoss" in text
+    assert "ChunkedLossWrapper" not in export(**FSDP).files[0].text
 
 
 @pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])

@@ -109,10 +109,36 @@ def test_a_module_of_ones_own_is_read_with_its_lines():
     assert (reading.layout.tp, reading.layout.dp, reading.layout.micro_batch_size) == (8, 4, 2)
     assert reading.layout.sequence_parallel
     assert reading.layout.recompute == "full"
-    assert reading.job.options.cross_entropy == "jit"
+    assert reading.job.options.cross_entropy is None
+    assert not reading.layout.tiled_loss
     place = field(reading, "training.seq_length").place
     assert (place.file, place.line) == ("my_config.py", 12)
     assert field(reading, "layout.sequence_parallel").origin == "default"
+
+
+@pytest.mark.parametrize(
+    ("loss", "tiled", "says"),
+    [
+        ("ChunkedLossWrapper.Config()", True, False),
+        ("ChunkedLossWrapper.Config(num_chunks=8)", True, False),
+        ("ChunkedLossWrapper.Config(num_chunks=1)", False, False),
+        ("ChunkedLossWrapper.Config(num_chunks=4)", True, True),
+        ("CrossEntropyLoss.Config()", False, False),
+    ],
+)
+def test_the_loss_is_read_in_chunks_or_whole(loss, tiled, says):
+    text = OWN.replace(
+        "        activation_checkpoint", f"        loss={loss},\n        activation_checkpoint"
+    )
+    reading = read("--module", "my_config", "--config", "mine", files={"my_config.py": text})
+    assert reading.layout.tiled_loss is tiled
+    assert ("loss_chunks" in [one.cause for one in reading.problems]) is says
+
+
+def test_the_configs_of_the_registries_take_the_loss_in_chunks():
+    for config, tiled in (("llama3_8b", True), ("llama3_debugmodel_ce_loss", False)):
+        reading = read("--module", "llama3", "--config", config)
+        assert reading.layout.tiled_loss is tiled
 
 
 def test_the_gpu_is_assumed_and_said():
