@@ -63,7 +63,8 @@ def stated_options(
     fix: tuple[str, ...],
     exclude: tuple[str, ...],
     trusted: bool,
-    memory_margin: float,
+    memory_margin: float | None,
+    fit_chance: float,
     top: int,
     search_options: Level,
     all_nodes: bool,
@@ -82,6 +83,7 @@ def stated_options(
         deadline_days=deadline,
         trusted=trusted,
         memory_margin=memory_margin,
+        fit_chance=fit_chance,
         top=top,
         search_options=search_options,
         whole_cluster=all_nodes,
@@ -170,7 +172,14 @@ search_options = gathered(
             help="Settings of the runtime that are searched where no --option states them: safe "
             "ones, which change no numerics; all, with stored precision; or none.",
         ),
-        memory_margin(0.05),
+        click.option(
+            "--fit-chance",
+            type=parameters.FloatRange(0, 1, min_open=True, max_open=True),
+            default=names.FIT_CHANCE,
+            help="Chance to fit that a layout needs, by how far published peaks were from "
+            "their estimates.",
+        ),
+        memory_margin(None),
         click.option(
             "--top", type=parameters.IntRange(1, 100), default=10, help="Alternatives to list."
         ),
@@ -226,7 +235,7 @@ def command(
         _choices(question, options, pair_of(pareto), destination, time_limit)
         return
     job = question.job
-    own = _priced(question, baseline, options.memory_margin) if baseline else None
+    own = _priced(question, baseline, options.margin(job)) if baseline else None
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         result = questions.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):

@@ -59,13 +59,13 @@ SAME = 0.005
     help="List the N runs that are most off, term by term.",
 )
 @PROFILE
-@memory_margin(0.05)
+@memory_margin(None)
 @report_options
 @JSON
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
-    memory_margin: float,
+    memory_margin: float | None,
     *,
     report: ReportFile,
     strict: bool,
@@ -112,7 +112,7 @@ def _check(files: Sequence[Path], records: Sequence[MeasuredRun | InvalidRun]) -
 
 
 def _predictions(
-    records: Sequence[MeasuredRun | InvalidRun], measured: Measured, memory_margin: float
+    records: Sequence[MeasuredRun | InvalidRun], measured: Measured, memory_margin: float | None
 ) -> Iterator[Prediction]:
     """One for every record, in order."""
     runs = [record for record in records if isinstance(record, MeasuredRun)]

@@ -8,6 +8,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
+    FIT_CHANCE,
     LARGEST_SIZE,
     OPTIMIZERS,
     PACKINGS,
@@ -208,12 +209,13 @@ report_options = gathered("report", "trainplan.cli.values.stated:ReportFile", (R
 """`--report --force`, as `report`."""
 
 
-def memory_margin(default: float) -> Decorator:
-    """`--memory-margin` with its default."""
+def memory_margin(default: float | None) -> Decorator:
+    """`--memory-margin` with its default; null: what fits with `FIT_CHANCE`."""
     return click.option(
         "--memory-margin",
         type=FloatRange(0, 1, max_open=True),
         default=default,
+        show_default=True if default is not None else f"what fits {100 * FIT_CHANCE:g} of 100",
         help="Share of GPU memory that must stay free.",
     )
 

@@ -8,7 +8,13 @@ from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.pages.parts.breakdown import memory_table, terms_table
 from trainplan.cli.pages.parts.differences import remedies_part
 from trainplan.cli.pages.parts.evidence import evidence_lines, interval_lines
-from trainplan.cli.pages.parts.headline import fit_line, headline, job_line, refusals
+from trainplan.cli.pages.parts.headline import (
+    fit_line,
+    headline,
+    is_doubtful,
+    job_line,
+    refusals,
+)
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
@@ -32,7 +38,7 @@ def estimate_page(
     job, layout = side.job, side.layout
     cannot = refusals(job, notes)
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
-    fit = [fit_line(estimate.memory, job.model)] if estimate.memory.fits else []
+    fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))
     stated = (*known, *interval_lines(job, estimate.uncertainty))
     yield stacked(job_line(job, settings), *fit, *map(Text, stated))

@@ -15,7 +15,14 @@ from trainplan.cli.pages.parts.alternatives import (
 )
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
-from trainplan.cli.pages.parts.headline import chosen_lines, headline, job_line, refusals
+from trainplan.cli.pages.parts.headline import (
+    chance_text,
+    chosen_lines,
+    headline,
+    job_line,
+    refusals,
+    tightest_text,
+)
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
     WORDS,
@@ -201,11 +208,10 @@ def binding_text(plan: Plan) -> str:
     """What limits the answer."""
     memory = plan.best.estimate.memory
     usable = memory.capacity_bytes * (1 - plan.memory_margin)
-    fullest = max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes).rank
     return (
         f"Largest cost besides the work itself: {largest_cost(plan.best.estimate)}.\n"
         f"Memory: {gib(memory.peak_reserved_bytes)} of the {gib(usable)} GiB that the margin of "
-        f"{percent(plan.memory_margin, 0)} leaves, fullest on pipeline rank {fullest}."
+        f"{percent(plan.memory_margin)} leaves{chance_text(memory)}, {tightest_text(memory)}."
     )
 
 

@@ -73,6 +73,9 @@ MemoryMargin = Annotated[
 ]
 
 
+FitChance = Annotated[float, Field(gt=0, lt=1, description="Chance to fit that a layout needs.")]
+
+
 class Request(BaseModel):
     """What every tool takes."""
 

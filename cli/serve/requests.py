@@ -10,6 +10,7 @@ from pydantic import Field
 from trainplan.cli.options import names
 from trainplan.cli.serve.fields import (
     Apart,
+    FitChance,
     Given,
     Inline,
     Layout,
@@ -66,7 +67,8 @@ class SearchRequest(OfJob):
         "all; or none.",
         json_schema_extra=one_of(*names.LEVELS),
     )
-    memory_margin: MemoryMargin = 0.05
+    fit_chance: FitChance = names.FIT_CHANCE
+    memory_margin: MemoryMargin | None = Field(None, description="In place of `fit_chance`.")
     top: int = Field(10, ge=1, le=100, description="Alternatives to list.")
     baseline: str | None = Field(
         None,

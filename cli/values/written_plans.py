@@ -28,7 +28,7 @@ def remark_change(path: Path, plan: Written, measured: Measured) -> str:
     Raises:
         PlanError: Its layout is not legal; the message starts with its path.
     """
-    margin = plan.options.memory_margin
+    margin = plan.options.margin(plan.job)
     with errors_of(path):
         now = estimate(plan.job, plan.layout, measured, memory_margin=margin)
     changed = changed_values(plan.estimate, now)

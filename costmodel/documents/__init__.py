@@ -13,6 +13,7 @@ MeasuredRun: one line of a runs file.
 MemoryKind: what a measured peak counts.
 MemoryRank: which rank a measured peak is of.
 Outcome: how a trial ended.
+Peaks: how far peaks of memory are from their estimates.
 PublishedRun: a measured run with the error of its estimate.
 RunCluster: the machine of a measured run.
 RunLayout: how the job was cut over the ranks.
@@ -42,6 +43,7 @@ from trainplan.costmodel.documents.constants import (
     IntervalEnds,
     Intervals,
     IntervalWidth,
+    Peaks,
     PublishedRun,
     Shape,
 )

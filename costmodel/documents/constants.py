@@ -141,6 +141,19 @@ class IntervalEnds(Spec):
         return exp(self.low), exp(self.high)
 
 
+class Peaks(Spec):
+    """How far peaks of memory are from their estimates."""
+
+    widened: PositiveFloat
+    """Factor on every scale, so that it holds for sources that were left out."""
+    left_out: PositiveFloat
+    """Share of the runs of sources left out that are below the peak which `FIT_CHANCE` allows."""
+    libraries: tuple[str, ...]
+    """Those of which peaks were measured."""
+    scales: dict[str, PositiveFloat]
+    """Of ln(peak / estimated peak) by regime, widened; `costmodel.uncertainty.peaks`."""
+
+
 class Intervals(Spec):
     """Contents of `intervals.toml`."""
 
@@ -153,6 +166,7 @@ class Intervals(Spec):
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library of the layers of each runtime that does not train its own: regimes name that."""
     regimes: dict[str, IntervalEnds]
+    peaks: Peaks
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class MemoryTable:
     """1 where gradients are offloaded with the optimizer."""
     cached: ClassRows
     """What the allocator keeps beside its peak and would give back before a run fails."""
+    in_loss: ClassRows
+    """1 where a rank is fullest in the loss, not in the backward pass of a layer."""
 
     @property
     def offloadable(self) -> ClassRows:
@@ -175,11 +177,9 @@ def rank_memory(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     tokens = _tokens(candidates)
     own = held.with_gradients
-    moment = np.maximum(
-        ranks.head * head_bytes(candidates, tokens),
-        backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
-    )
-    moment = moment + ranks.head * waiting_loss_bytes(candidates, tokens)
+    loss = ranks.head * head_bytes(candidates, tokens)
+    layer = backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens)
+    moment = np.maximum(loss, layer) + ranks.head * waiting_loss_bytes(candidates, tokens)
     first_kept = embedding_kept_bytes(job, traits, table)
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
@@ -215,6 +215,7 @@ def rank_memory(
         ),
         follows=gradients_follow(traits, table),
         cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
+        in_loss=np.where(loss > layer, 1.0, 0.0),
     )
     again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
     return replace(found, cached=found.cached + SCATTERED * again * found.allocated)

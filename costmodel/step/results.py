@@ -162,6 +162,15 @@ class Memory:
     """Every pipeline rank."""
     host: NodeMemory = NOTHING_AWAY
     """What one node keeps off its GPUs."""
+    fit_chance: float | None = None
+    """Chance that the peak of the fullest rank is within the GPU; null: not known."""
+    peak_in_loss: bool = False
+    """The fullest rank is fullest in the loss, not in the backward pass of a layer."""
+
+    @property
+    def fullest_rank(self) -> int:
+        """Pipeline rank that needs most."""
+        return max(self.pipeline_ranks, key=lambda rank: rank.total_bytes).rank
 
     @property
     def headroom_bytes(self) -> float:

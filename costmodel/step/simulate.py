@@ -32,7 +32,13 @@ from trainplan.costmodel.step.results import (
     Terms,
 )
 from trainplan.costmodel.step.timelines import Makespans, simulate
-from trainplan.costmodel.uncertainty import Interval, kind_of_run, step_time_interval
+from trainplan.costmodel.uncertainty import (
+    Interval,
+    fit_chance,
+    kind_of_run,
+    peak_scale,
+    step_time_interval,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,10 @@ def _tightest(heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin
         peak_allocated_bytes=float(table.allocated[fullest, row]),
         peak_reserved_bytes=float(used[fullest]),
         capacity_bytes=float(capacity[fullest]),
+        fit_chance=fit_chance(
+            float(used[fullest]), float(capacity[fullest]), peak_scale(heterogeneous.whole.job)
+        ),
+        peak_in_loss=bool(table.in_loss[fullest, row]),
         fits=bool((used <= capacity * (1 - margin)).all() and table.off_device.fits()[row]),
     )
 
@@ -255,6 +265,8 @@ def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
         peak_reserved_bytes=used,
         capacity_bytes=machine.memory_bytes,
         fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
+        fit_chance=fit_chance(used, machine.memory_bytes, peak_scale(priced.job)),
+        peak_in_loss=bool(table.in_loss[int(allocated.argmax()), row]),
         host=_node_memory(priced, row, step),
         pipeline_ranks=RankMemory.of_row(table, row, int(priced.table.pp[row])),
     )

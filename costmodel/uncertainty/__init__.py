@@ -2,15 +2,21 @@
 
 BY_EVIDENCE: regime of a GPU without published runs, by what its constants rest on.
 calibrated_regime: regime of a machine that measured steps of the job's precision correct.
+FIT_CHANCE: chance to fit of what a search takes by default.
+fit_chance: chance that an estimated peak is within the memory.
 Interval: seconds between which a measured step lies with a probability.
 is_near_tie: whether a layout is faster than the best in at least one of three cases.
 Kind: kinds of runs whose errors are alike: graphs, mixture_of_experts, fsdp, .
 kind_of_run: the kind of a run, the first that fits.
 kind_was_seen: whether a fitted run used this GPU, precision and runtime.
 LEVEL: share of measured steps inside an interval.
+margin_of: share of the memory that stays free for a layout to fit with a chance.
 names_of_runs: GPU, precision, library and kind of each node group, as in `intervals.toml`.
 near_tie_range: fractions by which near-ties may look slower: one change apart, and most unlike.
+NO_PEAKS: regime of peaks of libraries of which none was measured.
 NORMAL_80: standard deviations within which 80 % of a normal variable lie.
+peak_regime: which published peaks say how far one may be off.
+peak_scale: scale of the error of a peak, in log units.
 place_of_tie: sort key of a near-tie among others.
 probability_faster: probability that one layout of a job runs faster than another.
 seen: whether a fitted run used all GPUs of a job, its precision and its runtime.
@@ -39,4 +45,12 @@ from trainplan.costmodel.uncertainty.intervals import (
     seen,
     step_time_interval,
     width_factor,
+)
+from trainplan.costmodel.uncertainty.peaks import (
+    FIT_CHANCE,
+    NO_PEAKS,
+    fit_chance,
+    margin_of,
+    peak_regime,
+    peak_scale,
 )

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from trainplan.costmodel.documents import IntervalEnds, Intervals, IntervalWidth
+from trainplan.costmodel.documents import IntervalEnds, Intervals, IntervalWidth, Peaks
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.uncertainty import LEVEL, UNMEASURED, calibrated_regime, width_factor
 from trainplan.costmodel.validate.one_step import errors_after_one_step
@@ -45,7 +45,7 @@ class Coverage:
     """Slower than its upper end."""
 
 
-def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Intervals:
+def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual], peaks: Peaks) -> Intervals:
     """Ends of every regime: of runs left out of fits, of stand-ins, and after a measured step.
 
     They leave out `tail_of` the runs on either side; stand-ins and assumptions, which hold sources
@@ -62,6 +62,7 @@ def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Interv
         left_out=round(of_sources(residuals, tail)[0].inside_fraction, 3),
         libraries=libraries,
         regimes=regimes | _calibrated(residuals, tail),
+        peaks=peaks,
     )
 
 

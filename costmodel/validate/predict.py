@@ -23,6 +23,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import measured_machine
 from trainplan.costmodel.step import Estimate, RankMemory, explicit, price
+from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.costmodel.validate.cases.by_stage import StagePart, differs_by_stage, stage_parts
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
@@ -73,11 +74,12 @@ def predict(
     *,
     constants: Constants | None = None,
     measured: Measured = NOTHING,
-    memory_margin: float = 0.0,
+    memory_margin: float | None = 0.0,
 ) -> tuple[Prediction, ...]:
     """Price every run that can be priced, in order.
 
     `constants` replace those of the catalog; what was measured corrects the runs on its GPU.
+    A run fits where `memory_margin` stays free; null: what a fit with `FIT_CHANCE` leaves.
     """
     pricing = _Pricing(constants, measured, memory_margin)
     return tuple(_predicted(run, pricing) for run in runs)
@@ -87,7 +89,7 @@ def predict(
 class _Pricing:
     constants: Constants | None
     measured: Measured
-    memory_margin: float
+    memory_margin: float | None
     known: dict[tuple[str, Layout, bool], Estimate] = field(default_factory=dict)
     """What was priced, by job but for the name of its cluster: published runs repeat layouts."""
 
@@ -98,9 +100,13 @@ class _Pricing:
         if key not in self.known:
             (self.known[key],) = explicit(
                 context_of(case.job, self.machine(case)).with_table(LayoutTable.of([case.layout])),
-                memory_margin=self.memory_margin,
+                memory_margin=self.margin(case.job),
             )
         return self.known[key]
+
+    def margin(self, job: Job) -> float:
+        """Share of the memory that must stay free."""
+        return margin_of(job, FIT_CHANCE) if self.memory_margin is None else self.memory_margin
 
     def machine(self, case: Case) -> Machine:
         job = case.job
@@ -173,7 +179,7 @@ def _by_stage(run: MeasuredRun, whole: Case | Skipped, pricing: _Pricing) -> Pre
         memory,
         peak_allocated_bytes=max(one.allocated_bytes for one in ranks),
         peak_reserved_bytes=fullest.total_bytes,
-        fits=fullest.total_bytes <= memory.capacity_bytes * (1 - pricing.memory_margin),
+        fits=fullest.total_bytes <= memory.capacity_bytes * (1 - pricing.margin(standing.case.job)),
         pipeline_ranks=ranks,
     )
     estimate = replace(found.estimate, memory=held)

@@ -26,6 +26,8 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.constants import Intervals
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
+from trainplan.costmodel.validate.memory_scores import peak_rows
+from trainplan.costmodel.validate.peaks import peaks
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "accuracy"
@@ -174,7 +176,8 @@ def read_json(path: Path) -> Json | None:
 
 def wanted_intervals(findings: Findings) -> Intervals:
     """Ends of the intervals that the runs give."""
-    return intervals(findings.scores.rows, findings.residuals)
+    peaks_seen = peaks(peak_rows(findings.predictions, everything=False))
+    return intervals(findings.scores.rows, findings.residuals, peaks_seen)
 
 
 def write_intervals(wanted: Intervals) -> None:
@@ -192,7 +195,13 @@ def write_intervals(wanted: Intervals) -> None:
     names = ", ".join(f'{name} = "{one}"' for name, one in sorted(wanted.libraries.items()))
     shares = f"tail = {wanted.tail}\nleft_out = {wanted.left_out}\n"
     above = f"comparison = {{ {pair} }}\n{shares}libraries = {{ {names} }}\n"
-    INTERVALS.write_text(f"{head}{above}\n[regimes]\n{rows}", encoding="utf-8")
+    seen = wanted.peaks
+    scales = "".join(f'"{name}" = {one}\n' for name, one in sorted(seen.scales.items()))
+    below = (
+        f"[peaks]\nwidened = {seen.widened}\nleft_out = {seen.left_out}\n"
+        f"libraries = {json.dumps(seen.libraries)}\n\n[peaks.scales]\n{scales}"
+    )
+    INTERVALS.write_text(f"{head}{above}\n[regimes]\n{rows}\n{below}", encoding="utf-8")
     catalog.intervals.cache_clear()
 
 

@@ -17,8 +17,6 @@ from trainplan.costmodel.validate.residuals import Residual, left_out
 from trainplan.costmodel.validate.scores import Scores, scores
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians, timed_rows
 
-MARGIN = 0.05
-"""Share of memory kept free where a label is judged: the default of `plan search`."""
 SMALLEST_SHARE = 1e-3
 """A prediction without a term keeps at least this share of itself."""
 NOTHING = 1e-9
@@ -60,7 +58,7 @@ class Findings:
     """All numbers of the page, each computed once."""
 
     def __init__(self, runs: Sequence[MeasuredRun], leave_one_out: Json | None) -> None:
-        self.predictions = predict(runs, memory_margin=MARGIN)
+        self.predictions = predict(runs, memory_margin=None)
         self.leave_one_out = leave_one_out
 
     @cached_property

@@ -12,7 +12,7 @@ import accuracy_one_step
 import accuracy_pictures
 import accuracy_profiles
 import accuracy_ranking
-from accuracy_findings import MARGIN, REPLACEMENTS, Findings, sources_error
+from accuracy_findings import REPLACEMENTS, Findings, sources_error
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, table
 
@@ -20,6 +20,7 @@ from trainplan.cli.pages.parts.breakdown import LABELS
 from trainplan.cli.pages.validate import SKIPPED, headline_text, rate, signed
 from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.costmodel.step.results import Terms
+from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.scores import Scores, scores, worst
 from trainplan.costmodel.validate.steps import GROUPINGS, errors, errors_by
@@ -131,8 +132,8 @@ def _verdicts(verdicts: Verdicts) -> str:
 ### What fits
 
 {verdicts.labels} labels say whether a layout fitted; {verdicts.answered} of them could be priced,
-with {percent(MARGIN, 0)} of the memory kept free. Many are derived: a measured peak, held against
-another memory size.
+by what `plan search` takes: a chance to fit of {percent(FIT_CHANCE, 0)}. Many are derived: a
+measured peak, held against another memory size.
 
 {table(("", "it fits", "it does not"), rows)}
 

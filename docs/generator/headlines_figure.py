@@ -14,6 +14,7 @@ from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.costmodel.validate.predict import Prediction, predict
 from trainplan.planner.space import parse_choice, rules_of_job
 from trainplan.planner.tree.branch_and_bound import Search
@@ -35,8 +36,6 @@ DIGITS: Mapping[Unit, int] = {
     "times": 2,
     "place": 0,
 }
-MARGIN = 0.05
-"""Share of memory kept free: the default of `plan search`."""
 DRIFT = 0.03
 """Largest move of the error of a missed figure, of the larger of published and predicted: beyond it
 a test fails."""
@@ -175,7 +174,7 @@ def fastest(
 
     The run was of another runtime, which did not have the rules it is `without`.
     """
-    limits = SearchLimits(machine.memory_bytes * (1 - MARGIN), PLACES)
+    limits = SearchLimits(machine.memory_bytes * (1 - margin_of(job, FIT_CHANCE)), PLACES)
     legal = [rule for rule in rules_of_job(job) if rule not in without]
     found = Search(context_of(job, machine), [*held, *legal], limits).run(Unlimited())
     assert found.finalists is not None

@@ -31,6 +31,7 @@ from trainplan.costmodel.presets.clusters import machines, short_names
 from trainplan.costmodel.presets.presets import preset_names, repositories
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.comparisons.parameters import KNOBS
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
@@ -125,7 +126,11 @@ PLUGGED: Mapping[str, str] = {
 
 def names_text() -> str:
     """Source of `cli.options.names`."""
-    numbers = (f"LARGEST_SIZE = {LARGEST_SIZE}", f'DEFAULT_RUNTIME = "{DEFAULT_RUNTIME}"')
+    numbers = (
+        f"LARGEST_SIZE = {LARGEST_SIZE}",
+        f'DEFAULT_RUNTIME = "{DEFAULT_RUNTIME}"',
+        f"FIT_CHANCE = {FIT_CHANCE}",
+    )
     return HEAD + "\n".join((*numbers, *_lines())) + "\n"
 
 

@@ -39,6 +39,11 @@ class Case:
         """
         return context_for(self.job, self.measured)
 
+    @property
+    def margin(self) -> float:
+        """Share of device memory that must stay free."""
+        return self.options.margin(self.job)
+
     def near(self, layout: Layout) -> Case:
         """The same, its answer maybe near to a layout."""
         return replace(self, options=self.options.model_copy(update={"near": layout}))

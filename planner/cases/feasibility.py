@@ -166,6 +166,6 @@ def feasible(case: Case, budget: Budget) -> bool:
     if values_outside_grid(Space(on), options.choices):
         return False
     rules: list[Rule] = [*options.rules_of_grid(on), *legality_rules(on.traits)]
-    limits = SearchLimits(on.machine.memory_bytes * (1 - options.memory_margin), top=1)
+    limits = SearchLimits(on.machine.memory_bytes * (1 - options.margin(on.job)), top=1)
     search = Search(on, rules, limits)
     return search.run(UntilFeasible(search, budget), ANY).finalists is not None

@@ -87,7 +87,7 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
 
 
 def _side(case: Case, layout: Layout, which: str) -> Side:
-    margin = case.options.memory_margin
+    margin = case.margin
     try:
         priced = estimate(case.job, layout, case.measured, memory_margin=margin)
     except PlanError as error:

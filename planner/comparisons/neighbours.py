@@ -27,7 +27,7 @@ Values = Mapping[str, object]
 def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     """The fastest legal layouts that fit and differ in one thing, fastest first."""
     context = case.context
-    limit = context.machine.memory_bytes * (1 - case.options.memory_margin)
+    limit = context.machine.memory_bytes * (1 - case.margin)
     some = (*neighbours(context, layout), *_offloading(context, layout, limit))
     every = list(dict.fromkeys(some))
     if not every:
@@ -38,7 +38,7 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
         return ()
     candidates = context.with_table(LayoutTable.of(legal))
     priced = price(candidates)
-    margin = case.options.memory_margin
+    margin = case.margin
     fits = np.flatnonzero(priced.memory.fits(limit))
     first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
     if not len(first):

@@ -88,7 +88,7 @@ def why_not(
     """
     if choices:
         return _with_fields(case, plan, choices, layout, budget)
-    margin = case.options.memory_margin
+    margin = case.margin
     priced = estimate(case.job, plan.layout, case.measured, memory_margin=margin)
     best = Side(case.job, plan.layout, priced)
     broken = tuple(_broken(case, layout))
@@ -117,7 +117,7 @@ def _with_fields(
     options = case.options.model_copy(update={**free, **kept, **alone})
     answer = search(case.job, options, part_of(budget, 1 / 2), case.measured)
     if isinstance(answer, Plan):
-        own = estimate(case.job, plan.layout, case.measured, memory_margin=options.memory_margin)
+        own = estimate(case.job, plan.layout, case.measured, memory_margin=options.margin(case.job))
         best = Side(case.job, plan.layout, own)
         other = Side(answer.job, answer.best.layout, answer.best.estimate)
         return replace(_compared(case, plan, best, other, budget), fields=fields)
@@ -134,7 +134,7 @@ def _with_fields(
 
 
 def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget) -> WhyNot:
-    margin, layout = case.options.memory_margin, other.layout
+    margin, layout = case.margin, other.layout
     priced, own = best.estimate, other.estimate
     fits = own.memory.fits
     usable = own.memory.capacity_bytes * (1 - margin)
@@ -174,7 +174,7 @@ def _refused(
         fields=(),
         layout=layout,
         other=None,
-        usable_bytes=best.estimate.memory.capacity_bytes * (1 - case.options.memory_margin),
+        usable_bytes=best.estimate.memory.capacity_bytes * (1 - case.margin),
         broken=broken,
         overflows=(),
         fits_without_margin=False,

@@ -134,7 +134,7 @@ class _Certificate(BaseModel):
 
 
 class _Provenance(BaseModel):
-    memory_margin: float = Field(default=SearchOptions().memory_margin, ge=0, lt=1)
+    memory_margin: float | None = Field(default=None, ge=0, lt=1)
     choices: tuple[str, ...] = ()
 
 

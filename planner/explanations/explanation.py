@@ -135,7 +135,7 @@ def explain(
     check(case.job, layout)
     held = case.options.model_copy(update={"search_options": "none"})
     case = replace(case, options=held)
-    margin = case.options.memory_margin
+    margin = case.margin
     rivals = [layout, *(other for other in others if other != layout)]
     candidates = [
         Candidate(

@@ -139,7 +139,7 @@ class _Search:
 
     def __init__(self, on: Context, options: SearchOptions, plan_s: float) -> None:
         self.on, self.plan_s, self.pool = on, plan_s, PathPool()
-        self.memory_bytes = on.machine.memory_bytes * (1 - options.memory_margin)
+        self.memory_bytes = on.machine.memory_bytes * (1 - options.margin(on.job))
         chosen = [choice for choice in options.choices if choice.field != "stages"]
         self.rules: list[Rule] = [
             *(choice.rule() for choice in chosen),

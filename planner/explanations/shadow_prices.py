@@ -141,7 +141,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.job.options.routing and case.job.options.routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
         yield _Change("routing", "balanced experts (routing=balanced)", even)
-    if case.options.memory_margin > 0:
+    if case.margin > 0:
         yield _Change("margin", "no memory margin", without_margin)
     if case.job.reserve_bytes:
         text = f"no reserve of {case.job.reserve_bytes / GIB:.4g} GiB"

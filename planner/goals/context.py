@@ -96,13 +96,18 @@ class SearchContext(Context):
         return frozenset().union(*(rule.columns for rule in self.only))
 
     @property
+    def margin(self) -> float:
+        """Share of device memory that must stay free."""
+        return self.options.margin(self.job)
+
+    @property
     def usable_bytes(self) -> float:
         """Device memory a rank may use. Source: `SearchOptions.memory_margin`."""
         return self.usable_of(self.machine)
 
     def usable_of(self, machine: Machine) -> float:
         """As `usable_bytes`, of another machine."""
-        return machine.memory_bytes * (1 - self.options.memory_margin)
+        return machine.memory_bytes * (1 - self.margin)
 
     def search(
         self,

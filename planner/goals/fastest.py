@@ -190,7 +190,7 @@ def _step_seconds(
     context: SearchContext, best: Combination, settings: Sequence[Setting], row: LayoutTable
 ) -> float:
     """Of the answer under other settings; infinite where it is not allowed or does not fit."""
-    own, margin = context.with_settings(best, settings), context.options.memory_margin
+    own, margin = context.with_settings(best, settings), context.margin
     rules = (*own.options.rules_of_evidence(own), *legality_rules(own.traits))
     if not legal_rows(own.job, rules, row)[0]:
         return np.inf

@@ -170,7 +170,7 @@ class _Sweep:
         return "energy" if "energy" in self.objectives else "time"
 
     def _point(self, table: LayoutTable) -> Point:
-        margin = self.context.options.memory_margin
+        margin = self.context.margin
         estimate = explicit(self.context.with_table(table), memory_margin=margin)[0]
         first, second = (self._value(name, table, estimate) for name in self.objectives)
         return Point(

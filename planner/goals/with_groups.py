@@ -60,7 +60,7 @@ def bound_in_groups(context: SearchContext, groups: Sequence[Group]) -> float:
 def _search(
     context: SearchContext, pairs: Sequence[tuple[Context, Sequence[Rule]]], beat_s: float
 ) -> HeterogeneousSearch:
-    margin, budget = context.options.memory_margin, context.budget
+    margin, budget = context.margin, context.budget
     return HeterogeneousSearch(pairs, margin, beat_s, budget, workers=context.workers)
 
 

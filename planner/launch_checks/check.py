@@ -84,7 +84,7 @@ def check_launch(
     free = with_options(job, dict.fromkeys(FREE))
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
-    margin = options.memory_margin
+    margin = options.margin(job)
     if layout is not None and not broken and layout.world_size == job.cluster.num_gpus:
         priced = estimate(job, layout, measured, memory_margin=margin)
         found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)

@@ -255,7 +255,7 @@ class _Search:
         if self.exports and not _is_written(case.job, layout):
             return None
         on = case.context.with_table(LayoutTable.of([layout]))
-        (priced,) = explicit(on, memory_margin=case.options.memory_margin)
+        (priced,) = explicit(on, memory_margin=case.margin)
         used = priced.memory.peak_reserved_bytes
         run = Run(case.job, layout)
         return Priced(edits, run, priced.step_time_s, used) if priced.memory.fits else None
@@ -269,7 +269,7 @@ class _Search:
 
 
 def _limit(case: Case) -> float:
-    return case.context.machine.memory_bytes * (1 - case.options.memory_margin)
+    return case.context.machine.memory_bytes * (1 - case.margin)
 
 
 def _least_offload(case: Case, table: LayoutTable) -> FloatColumn:

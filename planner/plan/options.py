@@ -9,6 +9,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
+from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.planner.evidence import OPTION, published_rules, settings_rules, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.runtimes import launch_rules
@@ -22,8 +23,10 @@ TIMED = ("time", "cost", "gpus", "context")
 class SearchOptions(Spec):
     """What a search must respect besides the job."""
 
-    memory_margin: float = 0.05
-    """Share of device memory that must stay free."""
+    memory_margin: float | None = None
+    """Share of device memory that must stay free; null: as `fit_chance` needs."""
+    fit_chance: float = FIT_CHANCE
+    """Chance to fit that a layout needs."""
     top: int = 10
     """Alternatives to list."""
     fix: tuple[Choice, ...] = ()
@@ -58,6 +61,10 @@ class SearchOptions(Spec):
 
     only_written: bool = True
     """Only layouts that `plan export` writes, where it writes any for the runtime."""
+
+    def margin(self, job: Job) -> float:
+        """Share of device memory that must stay free. Source: `margin_of`, where none is stated."""
+        return margin_of(job, self.fit_chance) if self.memory_margin is None else self.memory_margin
 
     @property
     def slack_fraction(self) -> float:

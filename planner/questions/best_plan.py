@@ -126,7 +126,7 @@ def search(
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
-        margin = options.memory_margin
+        margin = options.margin(job)
         slower = () if late else other_schedules(own, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), plan)
         known = evidence_on(own, plan.best.layout)
@@ -221,7 +221,7 @@ def _plan(context: SearchContext, reached: Reached, whole: Budget) -> Plan:
     return Plan(
         job=own.job,
         runtime_version=own.traits.version,
-        memory_margin=options.memory_margin,
+        memory_margin=options.margin(own.job),
         choices=options.held,
         best=best,
         candidates=candidates,

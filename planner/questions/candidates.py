@@ -26,7 +26,7 @@ def candidates_of(
     out where the answer alone is asked for.
     """
     finalists = _each_once(finalists)
-    estimates = explicit(on.with_table(finalists), memory_margin=options.memory_margin)
+    estimates = explicit(on.with_table(finalists), memory_margin=options.margin(on.job))
     layouts = [finalists.row(i) for i in range(len(estimates))]
     seconds = [estimate.step_time_s for estimate in estimates]
     first, simple = 0, complexity(finalists).tolist()

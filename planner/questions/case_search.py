@@ -74,7 +74,7 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     kept = layout.resized(case.job.cluster.num_gpus)
     if kept is None:
         return None
-    margin, table = case.options.memory_margin, LayoutTable.of([kept])
+    margin, table = case.margin, LayoutTable.of([kept])
     rules = case.options.rules_of_layouts(case.context)
     if not legal_rows(case.job, rules, table)[0]:
         return None

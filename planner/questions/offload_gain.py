@@ -42,7 +42,7 @@ def offload_gain(own: Context, plan: Plan, request: SearchContext) -> tuple[str,
         return ()
     job, now = _without_graphs(plan, request.job.options), plan.best.estimate.step_time_s
     on = context_for(job, request.measured)
-    limit = on.machine.memory_bytes * (1 - options.memory_margin)
+    limit = on.machine.memory_bytes * (1 - options.margin(job))
     context = PricingContext(*on.shared, StepTime(), limit)
     rules = (*legality_rules(on.traits), *rules_of_grid(options.choices))
     wanted = now * (1 - LEAST_GAIN)
@@ -58,7 +58,7 @@ def offload_gain(own: Context, plan: Plan, request: SearchContext) -> tuple[str,
     if not len(rows):
         return ()
     best = with_fraction(table, found.offload).take(rows)
-    seconds = simulated(context.with_table(best), options.memory_margin).step_time_s
+    seconds = simulated(context.with_table(best), options.margin(job)).step_time_s
     first = int(np.argmin(seconds))
     if seconds[first] > wanted:
         return ()

@@ -27,6 +27,7 @@ from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH, run_steps
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
+from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
 from trainplan.planner.settings import Assumed, assumed_text
@@ -167,7 +168,7 @@ def headline(
     for line in after:
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate, job), style="not bold default")
-    if not estimate.memory.fits:
+    if is_doubtful(estimate.memory):
         text.append("\n" + fit_line(estimate.memory, job.model), style="bold red")
     for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
@@ -219,13 +220,26 @@ def without(model: ModelSpec) -> str:
     return f" without its {model.left_out}" if model.left_out else ""
 
 
+def is_doubtful(memory: Memory) -> bool:
+    """Does it not fit, or with less than the chance that a search takes?"""
+    return not memory.fits or (memory.fit_chance or 1.0) < FIT_CHANCE
+
+
+def chance_text(memory: Memory) -> str:
+    """The chance to fit, as of 100 runs, in brackets; empty where it is not known."""
+    if memory.fit_chance is None:
+        return ""
+    return f" ({min(max(round(100 * memory.fit_chance), 1), 99)} of 100)"
+
+
+def tightest_text(memory: Memory) -> str:
+    """Where memory is fullest."""
+    when = "loss" if memory.peak_in_loss else "backward pass of a layer"
+    return f"tightest on pipeline rank {memory.fullest_rank}, in the {when}"
+
+
 def fit_line(memory: Memory, model: ModelSpec) -> str:
-    """Does it fit, and by how much? Not known where a part of the model is not priced."""
-    if memory.fits:
-        spare = f"with {gib(memory.headroom_bytes)} GiB to spare on the fullest rank"
-        if model.left_out:
-            return f"Fits{without(model)}, {spare}: the memory of that is not priced."
-        return f"Fits, {spare}."
+    """Does it fit, with what chance, and by how much? Not known where a part is not priced."""
     if not memory.host.host_fits:
         return (
             f"Does not fit (host_memory): a node needs {gib(memory.host.host_bytes)} GiB of host "
@@ -236,11 +250,14 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
             f"Does not fit (drive_space): a node needs {gib(memory.host.drive_bytes)} GiB on its "
             f"drives and has {gib(memory.host.drive_capacity_bytes or 0)}."
         )
-    if memory.headroom_bytes >= 0:
-        return (
-            f"Does not fit: only {gib(memory.headroom_bytes)} GiB stay free, less than the margin."
-        )
-    return f"Does not fit: {gib(-memory.headroom_bytes)} GiB too much on the fullest rank."
+    free, chance, where = memory.headroom_bytes, chance_text(memory), tightest_text(memory)
+    if memory.fits:
+        verdict = "At the edge, fits" if is_doubtful(memory) else "Fits"
+        rest = ": the memory of that is not priced" if model.left_out else ""
+        return f"{verdict}{without(model)}{chance}, with {gib(free)} GiB to spare; {where}{rest}."
+    if free >= 0:
+        return f"Does not fit{chance}: only {gib(free)} GiB stay free, less than the margin."
+    return f"Does not fit{chance}: {gib(-free)} GiB too much; {where}."
 
 
 def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import Evidence
-from trainplan.costmodel.documents.constants import IntervalEnds, Intervals, IntervalWidth
+from trainplan.costmodel.documents.constants import IntervalEnds, Intervals, IntervalWidth, Peaks
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.uncertainty import intervals as uncertainty
@@ -42,6 +42,7 @@ def known(monkeypatch):
             name: IntervalEnds(low=low, high=high, runs=9, sources=2)
             for name, (low, high) in ENDS.items()
         },
+        peaks=Peaks(widened=1.0, left_out=0.85, libraries=(), scales={"no peaks": 0.05}),
     )
     monkeypatch.setattr(uncertainty.catalog, "intervals", lambda: found)
 

@@ -30,7 +30,7 @@ def plan_of(job, options):
 
 @pytest.fixture(scope="module")
 def plan(job):
-    return plan_of(job, SearchOptions(top=5))
+    return plan_of(job, SearchOptions(top=5, memory_margin=0.05))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,8 @@ def test_a_faster_layout_names_the_choice_that_kept_it_out(job, ask, plan):
 
 
 def test_shards_in_groups_under_zero_1_are_known_to_be_untried(job, ask, plan):
-    held = plan_of(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    fix = (parse_choice("tp=8", excluded=False),)
+    held = plan_of(job, SearchOptions(top=1, fix=fix, memory_margin=0.05))
     found = ask(plan.layout.model_copy(update={"dp_replicate": 2}), held)
     assert found.verdict == "faster"
     assert any("--fix dp_replicate=free" in reason for reason in found.reasons)
@@ -157,7 +158,8 @@ def test_fields_that_are_not_named_are_free(job, plan, texts):
     assert found.fields == texts
     assert found.verdict not in ("refused", "too large")
     options = {"only_answer": True, "tries_uneven": 0, "near": plan.layout}
-    best = search(job, SearchOptions(fix=choices, **options)).best
+    alone = SearchOptions(fix=choices, memory_margin=0.05, **options)
+    best = search(job, alone).best
     assert found.other.estimate.step_time_s == pytest.approx(best.estimate.step_time_s)
     assert found.layout == best.layout
 

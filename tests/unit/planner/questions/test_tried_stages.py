@@ -13,8 +13,8 @@ from trainplan.planner.questions.case_search import outcome
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
-HELD = SearchOptions(search_options="none")
-"""As of a plan that was written: its settings are options of its job."""
+HELD = SearchOptions(search_options="none", memory_margin=0.05)
+"""As of a plan that was written: its settings are options of its job, its margin is stated."""
 
 
 @pytest.fixture(scope="module", name="case")

@@ -123,7 +123,8 @@ def test_memory_is_that_of_every_rank(page, text):
     stacked = [sum(trace["y"][rank] for trace in bars[:6]) for rank in range(len(totals))]
     assert stacked == pytest.approx([one / GIB for one in totals])
     assert bars[6]["y"][0] == memory["capacity_bytes"] / GIB
-    assert bars[7]["y"][0] == pytest.approx(0.95 * memory["capacity_bytes"] / GIB)
+    kept = 1 - json.loads(text)["provenance"]["memory_margin"]
+    assert bars[7]["y"][0] == pytest.approx(kept * memory["capacity_bytes"] / GIB)
 
 
 def test_ranks_on_unlike_gpus_have_the_memory_of_their_own(make_job):
