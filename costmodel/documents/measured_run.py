@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.job import Attention, CrossEntropy
+from trainplan.costmodel.job import Attention, CrossEntropy, StatePrecision
 from trainplan.costmodel.spec import Amount, Degree, Spec, Whole, WholeOrZero
 
 MemoryKind = Literal["allocated", "reserved", "device"]
@@ -125,6 +125,12 @@ class RunTraining(_Record):
     precision: Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"] | None = None
     precision_detail: str | None = None
     wide: RunWide | None = None
+    state_precision: StatePrecision | None = None
+    """What weights, gradients and moments are stored in; null: as the runtime does by itself."""
+    optimizer: Name | None = None
+    """As `--optimizer` takes it; null: AdamW."""
+    fused_optimizer: bool | None = None
+    """One kernel updates weights; null: as runs of the runtime do."""
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
 
 

@@ -105,6 +105,8 @@ class RuntimeOptions(Spec):
     """The inputs of a gated SiLU wait in 8 bits for the backward pass."""
     moment_dtype: StateType | None = None
     """Both Adam moments."""
+    fused_optimizer: bool | None = None
+    """One kernel updates weights; else torch works on lists of tensors, one operation at a time."""
     offload_activation_layers: NonNegativeInt | None = None
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None

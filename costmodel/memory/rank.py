@@ -24,7 +24,7 @@ from trainplan.costmodel.memory.states import (
     low_precision_weight_bytes,
     shard_ranks,
 )
-from trainplan.costmodel.memory.step_copies import step_copy_bytes
+from trainplan.costmodel.memory.step_copies import step_copy_bytes, update_copy_bytes
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import held_weight_bytes, made_weight_bytes
 from trainplan.costmodel.memory.transients import (
@@ -217,6 +217,9 @@ def rank_memory(
         cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
         in_loss=np.where(loss > layer, 1.0, 0.0),
     )
+    passed = found.activations + found.in_transit
+    copies = update_copy_bytes(candidates, held) - passed
+    found = replace(found, transients=np.maximum(found.transients, copies))
     again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
     return replace(found, cached=found.cached + SCATTERED * again * found.allocated)
 

@@ -346,7 +346,8 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
-    Weights that are fp32 themselves need no master, nor do `Adapting.plain_replicas`; moments of an
+    Weights that are fp32 themselves, or updated in the type they have, need no master, nor do
+    `Adapting.plain_replicas`; moments of an
     optimizer whose state depends on the shapes of matrices are `block_state_bytes`.
     Source: ZeRO, arXiv:1910.02054, sections 3.1 (K = 12) and 5.1 (stage 1); ZeRO-Offload,
     arXiv:2101.06840, section 3.
@@ -354,9 +355,12 @@ def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Fl
     (job, _, traits), table = candidates.shared, candidates.table
     low = job.training.storage_bytes < BYTES_FP32
     plain = traits.adapting.replicated(job, table)
-    master = np.where(low & ~plain, traits.footprint.master_bytes, 0)
+    footprint, whole = traits.footprint, table.zero_stage == 0
+    alike = footprint.master_bytes == job.training.storage_bytes
+    updated = footprint.sharded_weights_are_master and alike
+    master = np.where(low & ~plain & ~(whole & updated), footprint.master_bytes, 0)
     moments = optimizer_of(job.training.optimizer).moments or 0
-    state = master + moments * traits.footprint.moment_bytes
+    state = master + moments * footprint.moment_bytes
     return np.asarray(
         state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)
     )

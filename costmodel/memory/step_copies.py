@@ -1,8 +1,8 @@
-"""Copies that DeepSpeed's optimizers make of gradients when no activation is alive.
+"""Copies that optimizers make of gradients and moments when no activation is alive.
 
 The caching allocator gives none of the pieces that activations leave free to a block larger than
-each of them, so a copy takes memory of its own, which it keeps: nvidia-smi shows it. Where there is
-none left the allocator first gives free pieces back, so no run fails by them.
+each of them, so a copy of DeepSpeed's takes memory of its own, which it keeps: nvidia-smi shows it.
+Where there is none left the allocator first gives free pieces back, so no run fails by them.
 """
 
 import numpy as np
@@ -11,7 +11,13 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
-from trainplan.costmodel.memory.states import BlockParams, RankParams, shard_ranks, whole_sum_bytes
+from trainplan.costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    shard_ranks,
+    updated_params,
+    whole_sum_bytes,
+)
 from trainplan.costmodel.pipeline import Ranks
 
 NORM_BYTES = 8
@@ -36,6 +42,18 @@ REDUCED_ELEMENTS = 500_000_000
 Source: DeepSpeed v0.6.2 `runtime/engine.py`, MEMORY_OPT_ALLREDUCE_SIZE, allreduce_bucket; default
 of reduce_bucket_size.
 """
+
+
+def update_copy_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
+    """The root of every second moment, all at once, where torch works on lists of tensors.
+
+    Source: PyTorch 2.14 `torch/optim/adamw.py` and `adam.py`, _multi_tensor_adam:
+    torch._foreach_sqrt(device_exp_avg_sqs); all else there works in place.
+    """
+    job, width = candidates.job, candidates.traits.footprint.moment_bytes
+    if job.options.fused_optimizer is not False or job.training.optimizer.name != "adamw":
+        return np.zeros((1, 1))
+    return np.asarray(width * updated_params(candidates.table, held))
 
 
 def step_copy_bytes(

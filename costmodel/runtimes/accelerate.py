@@ -16,7 +16,7 @@ from trainplan.costmodel.runtimes.adapters import quantised_weights_are_replicat
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
-from trainplan.costmodel.runtimes.traits import Communication, Setting
+from trainplan.costmodel.runtimes.traits import Communication, Recipe, Setting
 
 
 @rule(
@@ -73,4 +73,6 @@ ACCELERATE = replace(
     ),
     rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_weights_are_replicated),
     adapting=replace(ADAPTING, plain_replicas=True),
+    # transformers training_args.py: adamw_torch, below torch 2.8 the default
+    recipe=Recipe(fused_optimizer=False),
 )

@@ -199,6 +199,11 @@ def _chooses_fp8_copies(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), any(one is not None for one in stated))
 
 
+def _updates_lists(job: Job, table: LayoutTable) -> BoolColumn:
+    """Optimizers that are not torch's own have their kernels."""
+    return np.full(len(table), job.options.fused_optimizer is not None)
+
+
 def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     """The rule that products in fp8 scale operands as the runtime can be told to."""
 
@@ -228,6 +233,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     yield _scales_otherwise(traits)
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
+    no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
     no_copies = (
         "has no choice of what it keeps in fp8: leave out fp8_transpose_cache and "
         "activation_func_fp8_input_store, or use megatron-bridge"
@@ -237,6 +243,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),
         (tiling.mlp, "tiled_mlp", _tiles_mlp, no_tiles.format("mlp")),
         (traits.has_liger, "tp", _runs_liger, no_liger),
+        (traits.on_torch, "tp", _updates_lists, no_lists),
         (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
     ):

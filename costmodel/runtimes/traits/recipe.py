@@ -35,5 +35,7 @@ class Recipe:
     """Year and month, as 202504, since which the loss is compiled with the layers; 0: always."""
     tiles_loss_from: int = 0
     """Year and month since which the loss runs tile by tile; 0: it never does by itself."""
+    fused_optimizer: bool | None = None
+    """One kernel updates weights; null: as the runtime does by default."""
     splits_by_cost: bool = False
     """Pipeline ranks get equal shares of the weights in products, not of the layers."""

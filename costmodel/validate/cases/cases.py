@@ -10,7 +10,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.documents import MeasuredRun, RunLayout
 from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
-from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.job import Job, OptimizerSpec, TrainingSpec
 from trainplan.costmodel.layout import RECOMPUTE_MODULES, Layout
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
 from trainplan.costmodel.spec import first_complaint
@@ -23,6 +23,7 @@ from trainplan.costmodel.validate.cases.unstated import (
     options_of,
     other_task,
     recipe_of,
+    state_precision,
     tiles_loss,
 )
 
@@ -92,6 +93,8 @@ def _training(run: MeasuredRun) -> TrainingSpec:
         seq_length=needed(run.training.seq_length, "training.seq_length"),
         global_batch_size=needed(run.training.global_batch_size, "training.global_batch_size"),
         precision=names.precision_called(run.training.precision, _gpu(run)),
+        state_precision=state_precision(run),
+        optimizer=OptimizerSpec.parse(run.training.optimizer or "adamw"),
     )
 
 

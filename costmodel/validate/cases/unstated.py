@@ -12,6 +12,7 @@ from trainplan.costmodel.job import (
     GradientType,
     Graph,
     RuntimeOptions,
+    StatePrecision,
     StateType,
 )
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
@@ -91,6 +92,13 @@ def moment_dtype(run: MeasuredRun) -> StateType | None:
     return recipe_of(run).latent_moments if run.model.mla else None
 
 
+def state_precision(run: MeasuredRun) -> StatePrecision:
+    """What states are stored in; records of before the field say so in words."""
+    detail = run.training.precision_detail or ""
+    known: StatePrecision = "bf16" if detail.startswith("pure bf16") else "o0"
+    return run.training.state_precision or known
+
+
 def plan_gradients(run: MeasuredRun) -> GradientType | None:
     """Gradients of plans by operations: as wide as weights, until the step; null: as usual.
 
@@ -99,6 +107,12 @@ def plan_gradients(run: MeasuredRun) -> GradientType | None:
     """
     stages = run.layout.per_stage or run.layout.recompute_fraction_per_stage
     return "bf16" if stages and run.training.precision != "fp32" else None
+
+
+def fused_optimizer(run: MeasuredRun) -> bool | None:
+    """Does one kernel update weights? Null: as the runtime does. Source: `Recipe`."""
+    stated = run.training.fused_optimizer
+    return recipe_of(run).fused_optimizer if stated is None else stated
 
 
 def offloaded_layers(run: MeasuredRun) -> int | None:
@@ -203,6 +217,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
         dropout=drops_out(run),
         moment_dtype=moment_dtype(run),
+        fused_optimizer=fused_optimizer(run),
         offload_activation_layers=offloaded_layers(run),
     )
     return with_graph(stated) if graphs_hybridep(run, stated) else stated

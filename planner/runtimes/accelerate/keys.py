@@ -33,6 +33,9 @@ NODES, RANKS = Option("num_machines", 1), Option("num_processes", 1)
 STORED, OLDER_STORED = "dtype", "torch_dtype"
 """Type a script loads weights in. Source: huggingface/transformers
 `examples/pytorch/language-modeling/run_clm.py`, ModelArguments."""
+OPTIM, LISTS = "optim", "adamw_torch"
+"""Option of the script, and AdamW on lists of tensors. Source: huggingface/transformers
+`training_args.py`, OptimizerNames."""
 VERSION = Option(f"{FSDP}.fsdp_version", 1)
 RESHARDS = Option(f"{FSDP}.fsdp_reshard_after_forward", default=True)
 POLICY = Option(RESHARDS.name, "FULL_SHARD")

@@ -103,7 +103,7 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
         ),
         cluster=cluster,
         runtime=mesh.RUNTIME,
-        options=_options(keys, degrees),
+        options=_options(keys, degrees, script),
     )
     return job, _layout(keys, script, degrees, batch[0])
 
@@ -286,12 +286,17 @@ def _precision(keys: Keys) -> str:
     return precision
 
 
-def _options(keys: Keys, degrees: Degrees) -> RuntimeOptions:
+def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     options: dict[str, object] = {}
     if keys.of(mesh.BACKEND).lower() not in ("no", "eager", "false"):
         options["compile"] = True
         keys.notes.note("options.compile", keys.entry(options["compile"], mesh.BACKEND))
+    value, word = script.options.get(mesh.OPTIM, (None, None))
+    if value is not None and word is not None and value.text == mesh.LISTS:
+        options["fused_optimizer"] = False
+        entry = Entry(value=False, origin="stated", written=word.text, place=word.place)
+        keys.notes.note("options.fused_optimizer", entry)
     strategy = keys.of(mesh.EXCHANGE)
     names = {written: ours for ours, written in mesh.STRATEGIES.items()}
     if degrees.cp > 1 and strategy not in names:

@@ -54,9 +54,10 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "overlap_grad_reduce": (True,),
     "overlap_param_gather": (True,),
     "moment_dtype": ("fp32",),
+    "fused_optimizer": (True, False),
     "cp_comm_type": tuple(mesh.STRATEGIES),
 }
-OPTIM = "--optim"
+OPTIM, LISTS = f"--{mesh.OPTIM}", mesh.LISTS
 
 
 @with_traits
@@ -157,8 +158,9 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argu
     yield option("layout", f"--{MICRO}", layout.micro_batch_size)
     yield option("layout", f"--{ACCUMULATED}", accumulated(job, layout))
     yield option("data", f"--{SEQUENCE[0]}", job.training.seq_length)
-    if job.training.optimizer.name != "adamw":
-        yield option("optimizer", OPTIM, dict(traits.optimizers)[job.training.optimizer.name])
+    name, lists = job.training.optimizer.name, job.options.fused_optimizer is False
+    if name != "adamw" or lists:
+        yield option("optimizer", OPTIM, LISTS if lists else dict(traits.optimizers)[name])
     if _is_narrow(job):
         yield option("precision", f"--{mesh.STORED}", "bfloat16")
     if layout.recompute == "full":

@@ -48,6 +48,7 @@ OPTIONS: Mapping[str, tuple[object, ...]] = {
     "overlap_moe_a2a": (False,),
     "gradient_dtype": ("fp32",),
     "moment_dtype": ("fp32",),
+    "fused_optimizer": (True,),
     "offload_activation_layers": (0,),
 }
 """What the module does, of each option that a job may state."""

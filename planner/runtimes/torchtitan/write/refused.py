@@ -89,6 +89,7 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
         "overlap_moe_a2a": options.overlap_moe_a2a is True,
         "gradient_dtype": options.gradient_dtype == "bf16",
         "fp8_param_gather": options.fp8_param_gather is not None,
+        "fused_optimizer": options.fused_optimizer is False,
         "moment_dtype": options.moment_dtype not in (None, "fp32"),
         "offload_activation_layers": bool(options.offload_activation_layers),
         **{name: name in options.settings() for name in CAPACITY},

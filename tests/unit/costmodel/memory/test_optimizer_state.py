@@ -321,3 +321,18 @@ def test_experts_have_a_largest_matrix_of_their_own(job_of):
     found = [priced(one, layout).memory.transients[:, 0].max() for one in (job, usual)]
     shared, expert = 1024 * 4096, 1024 * 512
     assert found[0] - found[1] == pytest.approx(8 * (shared * 7 / 8 + expert / 2))
+
+
+@pytest.mark.parametrize(("states", "moment"), [("bf16", 2), ("o0", 4)])
+def test_an_update_of_lists_has_a_copy_of_a_moment_when_no_activation_lives(job_of, states, moment):
+    """The states and the copy are the peak where a micro batch is short."""
+    job = job_of("adamw", cluster="1x1:h100-sxm", runtime="accelerate", state_precision=states)
+    job = job.model_copy(
+        update={
+            "training": job.training.model_copy(update={"seq_length": 16}),
+            "options": RuntimeOptions(fused_optimizer=False),
+        }
+    )
+    memory = priced(job, Layout(dp=1, zero_stage=3)).memory
+    kept = (memory.weights + memory.gradients + memory.optimizer)[0, 0]
+    assert memory.allocated[0, 0] - kept == pytest.approx(moment * num_parameters(job.model))

@@ -260,6 +260,10 @@ ROWS = {
         of({}, options=STORED, gated_mlp=False, activation="gelu"),
         of({}, options=STORED) + of({}, gated_mlp=False, activation="gelu"),
     ),
+    "runtime_updates_lists": (
+        rows("deepspeed", {}, options={"fused_optimizer": False}),
+        rows("accelerate", {}, options={"fused_optimizer": False}) + rows("deepspeed", {}),
+    ),
     "runtime_chooses_fp8_copies": (
         rows("torchtitan", {}, options=STORED)
         + rows("fsdp2", {}, options={"fp8_transpose_cache": True}),

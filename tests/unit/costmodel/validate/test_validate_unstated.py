@@ -130,3 +130,24 @@ def test_an_unknown_gpu_stands_for_one_that_multiplies_so(precision, stand_in):
     found = case(cluster={"gpu": None}, training={"precision": precision})
     assert found.job.cluster.groups[0].gpu == stand_in
     assert not found.timed
+
+
+@pytest.mark.parametrize(
+    ("training", "states"),
+    [
+        ({}, "o0"),
+        ({"state_precision": "bf16"}, "bf16"),
+        ({"precision_detail": "pure bf16: weights, gradients and Adam states in bf16"}, "bf16"),
+        ({"precision_detail": "pure bf16", "state_precision": "o0"}, "o0"),
+    ],
+)
+def test_a_record_says_what_states_are_kept_in(training, states):
+    job = case("accelerate", training=training, layout={"zero_stage": 3}).job
+    assert job.training.state_precision == states
+
+
+def test_a_record_names_its_optimizer_and_what_updates_weights():
+    job = case("accelerate", training={"optimizer": "adamw8bit", "fused_optimizer": True}).job
+    assert (job.training.optimizer.name, job.options.fused_optimizer) == ("adamw8bit", True)
+    silent = case("accelerate").job
+    assert (silent.training.optimizer.name, silent.options.fused_optimizer) == ("adamw", False)

@@ -39,6 +39,13 @@ def test_weights_loaded_in_bf16_are_trained_so_where_nothing_casts_them(argument
 
 
 @pytest.mark.parametrize(
+    ("arguments", "fused"), [("--optim adamw_torch", False), ("--optim adamw_torch_fused", None)]
+)
+def test_an_update_of_lists_is_read(arguments, fused):
+    assert of_accelerate(of=script(arguments)).job.options.fused_optimizer is fused
+
+
+@pytest.mark.parametrize(
     ("section", "states", "unmodelled"),
     [
         ({"enabled": True}, "o0", False),
