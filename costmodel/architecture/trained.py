@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture.layers import ATTENTIONS, Mixer
 from trainplan.costmodel.spec import Spec
 
 if TYPE_CHECKING:
     from trainplan.costmodel.architecture.model import ModelSpec
 
 Method = Literal["lora", "qlora", "frozen"]
-Projection = Literal["q", "k", "v", "q_down", "q_up", "kv_down", "kv_up", "o", "gate", "up", "down"]
-"""A matrix of a layer that an adapter may stand beside."""
-ATTENTION_PROJECTIONS: tuple[Projection, ...] = (
-    *("q", "k", "v", "q_down", "q_up", "kv_down", "kv_up", "o"),
-)
-MLP_PROJECTIONS: tuple[Projection, ...] = ("gate", "up", "down")
+AttentionProjection = Literal[
+    "q",
+    "k",
+    "v",
+    "q_down",
+    "q_up",
+    "kv_down",
+    "kv_up",
+    "o_down",
+    "o",
+    "output_gate",
+    "index_q",
+    "index_k",
+    "index_weights",
+]
+"""Of attention: latent and low-rank ones down and up, a gate on the output, an indexer."""
+MixerProjection = Literal["in_proj", "x_proj", "dt_proj", "low_down", "low_up", "out_proj"]
+"""Of mixers that carry a state, and of short convolutions: into them, inside Mamba-1, decay and
+gate of a low rank, out of them."""
+MlpProjection = Literal["latent_in", "latent_out", "gate", "up", "down"]
+"""Of feed-forward blocks, and around experts that work in a latent width."""
+Projection = Literal[AttentionProjection, MixerProjection, MlpProjection, "side"]
+"""A matrix of a layer that an adapter may stand beside; `side`: beside both halves."""
+MLP_PROJECTIONS: tuple[Projection, ...] = get_args(MlpProjection)
 GROUPS: dict[str, tuple[Projection, ...]] = {
-    "all": (*ATTENTION_PROJECTIONS, *MLP_PROJECTIONS),
-    "attention": ATTENTION_PROJECTIONS,
+    "all": get_args(Projection),
+    "attention": get_args(AttentionProjection),
+    "mixer": get_args(MixerProjection),
     "mlp": MLP_PROJECTIONS,
 }
 """Names for several matrices at once; those of them that a model has."""
+CARRYING: tuple[Mixer, ...] = ("linear_attention", "mamba", "attention_and_mamba", "convolution")
+"""Mixers with a projection into them and one out of them."""
 
 
 class Trained(Spec):
@@ -79,16 +100,53 @@ class Trained(Spec):
 
 
 def projections(kind: ModelSpec) -> tuple[Projection, ...]:
-    """Matrices of a layer of a model with one kind."""
-    found: list[Projection] = []
-    if kind.mixer in ATTENTIONS:
-        latent: tuple[Projection, ...] = ("q_up", "kv_down", "kv_up")
-        if kind.mla and kind.mla.q_lora_rank:
-            latent = ("q_down", *latent)
-        found += [*(latent if kind.mla else ("q", "k", "v")), "o"]
-    if kind.feed_forward != "none":
-        found += ["gate", "up", "down"] if kind.gated_mlp else ["up", "down"]
-    return tuple(found)
+    """Matrices of a layer of a model with one kind: what its mixer and feed-forward block have."""
+    return (*_attention(kind), *_mixer(kind), *_feed_forward(kind))
+
+
+def _attention(kind: ModelSpec) -> Iterator[Projection]:
+    if kind.mixer not in ATTENTIONS:
+        return
+    mla, low, own = kind.mla, kind.low_rank, kind.key_value_projections
+    if low or (mla and mla.q_lora_rank):
+        yield "q_down"
+    if mla:
+        yield from ("q_up", "kv_down", "kv_up")
+    else:
+        yield "q_up" if low else "q"
+        if own != "none":
+            yield "k"
+        if own == "both":
+            yield "v"
+    if low and low.output_rank and not mla:
+        yield "o_down"
+    yield "o"
+    if kind.attention_output_gate != "none" and (mla or low):
+        yield "output_gate"
+    if kind.mixer == "sparse_attention" and not kind.shares_index:
+        yield from ("index_q", "index_k", "index_weights")
+
+
+def _mixer(kind: ModelSpec) -> Iterator[Projection]:
+    if kind.mixer in CARRYING:
+        yield "in_proj"
+        if kind.ssm and kind.ssm.time_step_rank:
+            yield from ("x_proj", "dt_proj")
+        if kind.linear_attention and kind.linear_attention.gate_rank:
+            yield from ("low_down", "low_up")
+        yield "out_proj"
+    if kind.side_products:
+        yield "side"
+
+
+def _feed_forward(kind: ModelSpec) -> Iterator[Projection]:
+    if kind.feed_forward == "none":
+        return
+    if kind.moe and kind.moe.latent_size:
+        yield from ("latent_in", "latent_out")
+    if kind.gated_mlp:
+        yield "gate"
+    yield from ("up", "down")
 
 
 def adapted(kind: ModelSpec) -> tuple[Projection, ...]:
@@ -98,16 +156,6 @@ def adapted(kind: ModelSpec) -> tuple[Projection, ...]:
         return ()
     request = {name for text in trained.modules for name in GROUPS.get(text, (text,))}
     return tuple(name for name in projections(kind) if name in request)
-
-
-def _trained_whole(model: ModelSpec) -> str | None:
-    """What layers have that is priced with every weight trained alone; null: nothing."""
-    for kind in model.kinds:
-        if kind.mixer not in ATTENTIONS:
-            return f"mixer {kind.mixer}"
-        if kind.side_products:
-            return "side_products"
-    return None
 
 
 def complaint(model: ModelSpec) -> str | None:
@@ -122,8 +170,6 @@ def complaint(model: ModelSpec) -> str | None:
         )
     if trained.adapts and model.tower and model.tower.frozen != "all":
         return "trained: adapters stand beside a frozen tower alone: add --tower frozen=all"
-    if whole := _trained_whole(model):
-        return f"trained: layers with {whole} are priced with all weights trained"
     there = {name for kind in model.kinds for name in projections(kind)}
     for text in trained.modules:
         if not there & set(GROUPS.get(text, (text,))):

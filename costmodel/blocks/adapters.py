@@ -33,10 +33,17 @@ Source: derived; the operations of peft and of Megatron-Bridge as in this module
 KERNELS = 2
 """Of scaling and adding, in either pass. Source: as above."""
 READ_BY: tuple[frozenset[str], ...] = (
-    frozenset({"q", "k", "v", "q_down", "kv_down"}),
-    frozenset({"gate", "up"}),
+    frozenset({"q", "k", "v", "q_down", "kv_down", "in_proj", "low_down", "side"})
+    | {"output_gate", "index_k", "index_weights"},
+    frozenset({"q_up", "index_q"}),
+    frozenset({"gate", "up", "latent_in"}),
 )
 """Matrices that read one tensor, which is kept once for the adapters of all."""
+
+
+KEPT_ANYWAY = ("x_proj", "dt_proj", "low_up", "o_down")
+"""Matrices whose input the core of the mixer keeps. Source: `blocks.mixers`, `Carried.kept`; an
+output that is projected by groups is that of the core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def _kept_inputs(shapes: Shapes, chosen: list[Matrix]) -> FloatColumn:
     """Inputs of adapters, kept for the gradients of their first halves; of one tensor once.
 
     What sequence parallelism gathered is kept whole. The output of the attention core is there
-    anyway, unless it is kept in two orders.
+    anyway, unless it is kept in two orders, or a gate multiplies it.
     Source: as this module; Megatron-Bridge `peft/lora.py`, sequence_parallel_input_regather=False;
     oracle: tests/oracles/test_trained.py.
     """
@@ -165,7 +172,7 @@ def _kept_inputs(shapes: Shapes, chosen: list[Matrix]) -> FloatColumn:
 def _read(shapes: Shapes, matrix: Matrix) -> frozenset[str] | str:
     """Which tensor a matrix reads; queries that are not compressed read the layer's input."""
     first, mla = matrix.projections[0], shapes.job.model.mla
-    if first == "q_up" and mla and not mla.q_lora_rank:
+    if first in READ_BY[1] and mla and not mla.q_lora_rank:
         return READ_BY[0]
     return next((one for one in READ_BY if first in one), first)
 
@@ -176,10 +183,12 @@ def _alone(shapes: Shapes, matrix: Matrix) -> FloatColumn:
     Source: `reorders_output`; `activation_tensors`, one tensor: of a ReLU the
     output.
     """
-    if matrix.projections[0] == "o":
+    name, model = matrix.projections[0], shapes.job.model
+    if name == "o" and model.attention_output_gate == "none":
         return reorders_output(shapes).astype(np.float64)
-    one = activation_tensors(shapes.job.model, shapes.traits.autograd) == 1
-    return np.full(shapes.size, 0.0 if matrix.projections[0] == "down" and one else 1.0)
+    one = activation_tensors(model, shapes.traits.autograd) == 1
+    anyway = (name == "down" and one) or name in KEPT_ANYWAY
+    return np.full(shapes.size, 0.0 if anyway else 1.0)
 
 
 def adapter_exchange(shapes: Shapes, matrix: Matrix) -> ForwardBackward:

@@ -154,10 +154,10 @@ def _layer_of_kind(columns: Shapes, mixer: Part | None = None) -> Block:
     first, second, width = mixer or _mixer_part(columns), None, model.intermediate_size
     if model.feed_forward != "none":
         second = moe_part(base) if experts else mlp_part(base, width, "mlp")
+    if model.side_products:
+        first += side_part(columns)
     if model.trained is None:
         part = first if second is None else first + second
-        if model.side_products:
-            part += side_part(columns)
         added = columns.accumulation_seconds(layer_weights(model, columns.table))
         return _layer(columns, part.accumulating(added), norms, launches)
     part = frozen_layer(columns, first, second)

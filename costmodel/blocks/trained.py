@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, adapted
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.activations import activation_tensors
 from trainplan.costmodel.blocks.adapters import adapters_part
@@ -21,8 +21,10 @@ from trainplan.costmodel.blocks.residual import gathered_rows
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.mixers import linear_of, ssm_of
 from trainplan.costmodel.model import (
     expert_hidden,
+    halves,
     matrices,
     quantised_bytes,
     value_columns,
@@ -47,7 +49,8 @@ def frozen_passes(backward: PassSeconds, weight: FloatColumn) -> PassSeconds:
 
 def frozen_layer(shapes: Shapes, attention: Part, second: Part | None) -> Part:
     """The halves of a layer with frozen weights, and the adapters beside them; null: one half."""
-    part = _frozen(attention, unread_attention_bytes(shapes)) + adapters_part(shapes, mlp=False)
+    part = _frozen(attention, unread_mixer_bytes(shapes)) + adapters_part(shapes, mlp=False)
+    part = replace(part, modules=tuple(_norm_out(shapes, one) for one in part.modules))
     if second is not None:
         part += _frozen_second(shapes, second)
     both, backward = made_weight_seconds(shapes)
@@ -85,19 +88,42 @@ def _frozen_second(shapes: Shapes, second: Part) -> Part:
     return replace(part, modules=tuple(map(adapted, part.modules)))
 
 
-def unread_attention_bytes(shapes: Shapes) -> FloatColumn:
-    """What the attention half keeps for gradients of weights alone.
+def _norm_out(shapes: Shapes, module: Module) -> Module:
+    """What a module drops, where that is kept at all: the input of an output projection."""
+    kept = module.name != "gdn_norm_out" or "out_proj" in adapted(shapes.job.model)
+    return module if kept else replace(module, dropped_bytes=np.zeros(shapes.size))
 
-    The outputs of both norms of the layer, the copy of the core's output in another order, and the
-    outputs of the norms of latents. Source: as this module; `attention.core.saved_bytes`.
+
+def unread_mixer_bytes(shapes: Shapes) -> FloatColumn:
+    """What the first half keeps for gradients of weights alone.
+
+    The outputs of both norms of the layer, the copy of the core's output in another order or
+    behind a gate, the outputs of the norms of latents, and what mixers with a state project.
+    Source: as this module; `attention.core.saved_bytes` and `Carried.kept`.
     """
-    model = shapes.job.model
-    rows = 2 * shapes.input_bytes / shapes.storage
-    latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank if model.mla else 0
-    sharded = rows * model.hidden_size + latent
-    copies = value_columns(model) * reorders_output(shapes) / shapes.table.tp
-    columns = sharded / shapes.residual_shards + model.hidden_size * gathered_rows(shapes) + copies
+    model, latent, copied = shapes.job.model, 0, np.zeros(shapes.size, dtype=np.bool)
+    if model.mixer in ATTENTIONS:
+        latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank if model.mla else 0
+        gated = model.attention_output_gate != "none"
+        copied = reorders_output(shapes) | gated
+    rows = halves(model) * shapes.input_bytes / shapes.storage
+    sharded = (rows * model.hidden_size + latent) / shapes.residual_shards
+    within = (value_columns(model) * copied + _projected_columns(model)) / shapes.table.tp
+    columns = sharded + model.hidden_size * gathered_rows(shapes) + within
     return shapes.tokens * shapes.storage * columns
+
+
+def _projected_columns(model: ModelSpec) -> int:
+    """Columns that a mixer keeps for its output projection: of a normed or gated output.
+
+    Source: `Carried.kept` of each mixer in `blocks.mixers`.
+    """
+    if model.mixer == "linear_attention":
+        return linear_of(model).value_width
+    if model.mixer in ("mamba", "attention_and_mamba"):
+        ssm = ssm_of(model)
+        return ssm.inner_width * (ssm.gated_norm or bool(ssm.time_step_rank))
+    return model.hidden_size if model.mixer == "convolution" else 0
 
 
 def unread_mlp_bytes(shapes: Shapes) -> FloatColumn:

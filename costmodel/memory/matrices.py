@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, MoeSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
@@ -21,7 +21,7 @@ from trainplan.costmodel.memory.states import (
     modules_alike,
 )
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
-from trainplan.costmodel.model import expert_hidden, norms_per_layer, query_columns, value_columns
+from trainplan.costmodel.model import expert_hidden, matrices, norms_per_layer
 from trainplan.costmodel.optimizers import Matrix, Ranks, Role
 from trainplan.costmodel.shards import padded_vocab
 
@@ -78,39 +78,24 @@ def largest_in_layers(
 def layer(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """A layer of a model with one kind, without its routed experts.
 
-    What is neither attention, MLP, router nor norm, and attention of rare parts, is taken as one
-    matrix over the hidden size that tensor parallelism cuts.
+    What is neither product, router nor norm (biases, convolutions, decays) is taken as one vector.
     """
-    h, held = model.hidden_size, layer_rank_params(model, table)[0]
-    for attends in (True, False):
-        known = list(_known_parts(model, table, attends=attends))
-        rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
-        if (rest > -1).all():
-            break
+    known = [*_norms(model, norms_per_layer(model)), *products(model, table)]
+    held = layer_rank_params(model, table)[0]
+    rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
     yield from known
     if (rest > 1).any():
-        yield from _cut(h, rest * table.tp / h, table.tp)
+        yield from _vector(rest)
 
 
-def _known_parts(model: ModelSpec, table: LayoutTable, *, attends: bool) -> Iterator[Matrix]:
-    yield from _norms(model, norms_per_layer(model))
-    if attends and model.mixer in ATTENTIONS:
-        yield from attention(model, table)
-    if model.feed_forward == "mlp":
-        yield from mlp(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
-    elif model.moe:
-        yield from unrouted(model, model.moe, table)
-
-
-def unrouted(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> Iterator[Matrix]:
-    """Router and shared experts."""
-    yield from _cut(model.hidden_size, moe.num_experts, 1.0)
-    if moe.counted_router_bias:
-        yield from _vector(moe.counted_router_bias)
-    if moe.shared_expert_gate:
-        yield from _cut(model.hidden_size, 1, 1.0)
-    if moe.shared_expert_intermediate_size:
-        yield from mlp(model, moe.shared_expert_intermediate_size, table.tp, bias=moe.expert_bias)
+def products(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
+    """Matrices of the mixer, of the MLP or of shared experts, and of the router."""
+    for one in matrices(model):
+        if not one.experts:
+            ranks = 1.0 if one.cut == "whole" else table.tp
+            yield from _cut(one.inputs, one.outputs, ranks, rows=one.cut != "rows")
+    if model.moe:
+        yield from _cut(model.hidden_size, model.moe.num_experts, 1.0)
 
 
 def experts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
@@ -118,70 +103,14 @@ def experts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     moe = model.moe
     if moe is None:
         return
-    held, hidden = moe.num_experts / table.ep, expert_hidden(model)
-    width, bias = moe.moe_intermediate_size, moe.expert_bias
-    yield from mlp(model, width, table.etp, bias=bias, count=held, hidden=hidden)
-
-
-def attention(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
-    """Projections and biases."""
-    h, tp = model.hidden_size, table.tp
-    yield from _latent(model, table) if model.mla else _heads(model, table)
-    yield from _cut(value_columns(model), h, tp, rows=False)
-    if model.attention_output_bias:
-        yield from _vector(h)
-    if model.attention_sinks:
-        yield from _vector(model.num_attention_heads, tp)
-
-
-def _heads(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
-    """Queries, keys and values with a head size of their own."""
-    h, tp, size = model.hidden_size, table.tp, model.head_dim
-    keys = model.num_key_value_heads * size
-    for width, count in ((query_columns(model), 1.0), (keys, 2.0)):
-        yield from _cut(h, width, tp, count=count)
-        if model.qkv_bias:
-            yield from _vector(width, tp, count)
-    if model.qk_norm == "head":
-        yield from _vector(size, 1.0, 2.0)
-    if model.qk_norm == "full":
-        yield from _vector(query_columns(model))
-        yield from _vector(keys)
-
-
-def _latent(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
-    """Projections of multi-head latent attention; those down are whole on every rank."""
-    h, tp, mla = model.hidden_size, table.tp, model.mla
-    assert mla is not None
-    narrow = mla.kv_lora_rank + mla.qk_rope_head_dim
-    yield from _cut(h, narrow, 1.0)
-    yield from _vector(mla.kv_lora_rank)
-    if mla.q_lora_rank:
-        yield from _cut(h, mla.q_lora_rank, 1.0)
-        yield from _vector(mla.q_lora_rank)
-    yield from _cut(mla.q_lora_rank or h, query_columns(model), tp)
-    wide = model.num_attention_heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-    yield from _cut(mla.kv_lora_rank, wide, tp)
-    if model.qkv_bias:
-        yield from _vector((mla.q_lora_rank or 0) + narrow)
-
-
-def mlp(
-    model: ModelSpec,
-    width: int,
-    ranks: Ranks,
-    *,
-    bias: bool,
-    count: Ranks = 1.0,
-    hidden: int | None = None,
-) -> Iterator[Matrix]:
-    """One MLP, or so many of them; null: on the hidden size."""
-    h, ups = hidden or model.hidden_size, 2 if model.gated_mlp else 1
-    yield from _cut(h, width, ranks, count=ups * count)
-    yield from _cut(width, h, ranks, rows=False, count=count)
-    if bias:
-        yield from _vector(width, ranks, ups * count)
-        yield from _vector(h, 1.0, count)
+    held, width, ups = moe.num_experts / table.ep, moe.moe_intermediate_size, 1 + model.gated_mlp
+    for one in matrices(model):
+        if one.experts:
+            rows = one.cut != "rows"
+            yield from _cut(one.inputs, one.outputs, table.etp, rows=rows, count=held)
+    if moe.expert_bias:
+        yield from _vector(width, table.etp, ups * held)
+        yield from _vector(expert_hidden(model), 1.0, held)
 
 
 def embedding(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.architecture import MLP_PROJECTIONS, adapted
+from trainplan.costmodel.architecture import adapted
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
@@ -30,11 +30,11 @@ def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]
         some = ", ".join(one for one, known in methods.items() if trained.method in known)
         yield f"--train {trained.method} is not priced for {name}: use --runtime with one of {some}"
     experts = [kind for kind in model.kinds if kind.feed_forward == "moe"]
-    on_experts = any(set(adapted(kind)) & set(MLP_PROJECTIONS) for kind in experts)
+    on_experts = any({"gate", "up", "down"} & set(adapted(kind)) for kind in experts)
     if on_experts and not traits.adapting.experts:
         yield (
             f"--train {trained.text}: the experts of {name} are no linear layers, which alone get "
-            "adapters: use modules=attention"
+            "adapters: use modules=attention, or attention,mixer"
         )
     if trained.quantised and experts:
         yield (

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.oracles.mixers import MIXERS, built, module_of, spec_of
+from tests.oracles.mixers import MIXERS, built, module_of, spec_of, torch
 from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.model.adapters import matrices
 from trainplan.costmodel.model.params import feed_forward_params, mixer_params
 
 pytestmark = pytest.mark.oracle
@@ -14,6 +15,15 @@ def test_a_mixer_of_transformers_has_as_many_parameters(name):
     model = spec_of(name)
     own = sum(weight.numel() for weight in module_of(name).parameters())
     assert mixer_params(model) == own + model.hidden_size  # the norm before it
+
+
+@pytest.mark.parametrize("name", MIXERS)
+def test_a_mixer_of_transformers_has_these_linear_layers(name):
+    """Adapters stand beside each of them, with rank times inputs and outputs."""
+    layers = [one for one in module_of(name).modules() if isinstance(one, torch.nn.Linear)]
+    own = [(one.in_features, one.out_features) for one in layers]
+    kind = spec_of(name).model_copy(update={"model_type": MIXERS[name][1][0]})
+    assert sorted((one.inputs, one.outputs) for one in matrices(kind)) == sorted(own)
 
 
 @pytest.mark.parametrize("latent", [None, 40])

@@ -1,6 +1,7 @@
 """The Python file that every rank runs: what no `KEY=VALUE` sets."""
 
 from trainplan.costmodel.architecture import ModelSpec, Projection, adapted, projections
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.planner.launch import ConfigFile, RequiredVariable
 from trainplan.planner.runtimes.training_script.trained import ALPHA_OVER_RANK
 
@@ -19,6 +20,13 @@ SEPARATE: dict[Projection, str] = {
     "kv_down": "linear_kv_down_proj",
     "kv_up": "linear_kv_up_proj",
     "o": "linear_proj",
+    "index_q": "linear_wq_b",
+    "index_k": "linear_wk",
+    "index_weights": "linear_weights_proj",
+    "in_proj": "in_proj",
+    "out_proj": "out_proj",
+    "latent_in": "fc1_latent_proj",
+    "latent_out": "fc2_latent_proj",
     "gate": "linear_fc1_gate",
     "up": "linear_fc1_up",
     "down": "linear_fc2",
@@ -120,6 +128,10 @@ def _adapters(model: ModelSpec) -> tuple[str, str]:
         return "", ""
     names: set[Projection] = {name for kind in model.kinds for name in adapted(kind)}
     there = {name for kind in model.kinds for name in projections(kind)}
+    if missing := sorted(names - SEPARATE.keys()):
+        raise UnsupportedError(
+            f"megatron-bridge has no adapters of {', '.join(missing)}: name other modules"
+        )
     whole = all(group & there <= names or not group & names for group in JOINED)
     kind, table = ("LoRA", WHOLE) if whole else ("CanonicalLoRA", SEPARATE)
     modules = list(dict.fromkeys(word for name, word in table.items() if name in names))

@@ -29,14 +29,28 @@ NAMES: dict[Projection, str] = {
     "gate": "gate_proj",
     "up": "up_proj",
     "down": "down_proj",
+    "x_proj": "x_proj",
+    "dt_proj": "dt_proj",
+    "out_proj": "out_proj",
 }
-"""Modules of a layer. Source: transformers `models/llama/modeling_llama.py`, and
-`models/deepseek_v3/modeling_deepseek_v3.py`; families of OTHER_NAMES have others."""
-OTHER_NAMES = ("gpt2", "gpt_neox", "opt", "phi3", "glm4")
+"""Modules of a layer. Source: transformers `models/llama/modeling_llama.py`,
+`models/deepseek_v3/modeling_deepseek_v3.py` and `models/mamba/modeling_mamba.py`; families of
+OTHER_NAMES have others."""
+INPUTS = {
+    "qwen3_next": ("in_proj_qkvz", "in_proj_ba"),
+    "minimax": ("qkv_proj", "output_gate"),
+} | dict.fromkeys(
+    ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+    ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"),
+)
+"""Modules that read the input of linear attention, by family. Source: transformers
+`models/qwen3_next/modeling_qwen3_next.py`, `models/qwen3_5/modeling_qwen3_5.py` and
+`models/minimax/modeling_minimax.py`; of mixers with a state it is one, `in_proj`."""
+OTHER_NAMES = ("gpt2", "gpt_neox", "opt", "phi3", "glm4", "lfm2", "lfm2_moe")
 """Families that join these matrices, or call them something else.
 Source: transformers `models/gpt2/modeling_gpt2.py` (c_attn), `models/gpt_neox/modeling_gpt_neox.py`
-(query_key_value), `models/opt/modeling_opt.py` (fc1), `models/phi3/modeling_phi3.py` (qkv_proj) and
-`models/glm4/modeling_glm4.py` (gate_up_proj)."""
+(query_key_value), `models/opt/modeling_opt.py` (fc1), `models/phi3/modeling_phi3.py` (qkv_proj),
+`models/glm4/modeling_glm4.py` (gate_up_proj) and `models/lfm2/modeling_lfm2.py` (w1)."""
 
 QUANTISED = """
 QUANTISATION = BitsAndBytesConfig(
@@ -164,6 +178,12 @@ def _reasons(job: Job) -> Iterator[str]:
             f"matrices of {model.model_type} have names of their own, which are not written: adapt "
             "a model with q_proj to down_proj, or export to megatron-bridge"
         )
+    unnamed = {one for kind in model.kinds for one in adapted(kind) if not _names(model, one)}
+    if unnamed:
+        yield (
+            f"names of {', '.join(sorted(unnamed))} in {model.model_type} are not written: choose "
+            "other modules"
+        )
     if job.training.loss_tokens < 1 and model.final_logit_softcapping:
         yield "the loss of some tokens is not written for logits that are capped: use loss_tokens=1"
 
@@ -171,12 +191,16 @@ def _reasons(job: Job) -> Iterator[str]:
 def _modules(model: ModelSpec) -> list[str]:
     """Names of the matrices with adapters, of all layers."""
     there = (name for kind in model.kinds for name in adapted(kind))
-    return list(dict.fromkeys(_name(model, one) for one in there))
+    return list(dict.fromkeys(word for one in there for word in _names(model, one)))
 
 
-def _name(model: ModelSpec, one: Projection) -> str:
+def _names(model: ModelSpec, one: Projection) -> tuple[str, ...]:
+    """Modules of one projection; none: transformers has it in no linear layer known here."""
+    if one == "in_proj":
+        return INPUTS.get(model.model_type or "", () if model.linear_attention else (one,))
     uncompressed = one == "q_up" and model.mla is not None and model.mla.q_lora_rank is None
-    return NAMES["q"] if uncompressed else NAMES[one]
+    word = NAMES.get("q" if uncompressed else one)
+    return (word,) if word else ()
 
 
 def _frozen(trained: Trained) -> Iterator[str]:

@@ -51,13 +51,13 @@ def model(mixer, base=SMALL_DENSE, **fields):
     return ModelSpec(**(base.model_dump() | {"mixer": mixer} | SIZES[mixer] | fields))
 
 
-def layer(spec, *layouts, cluster="1x8:h100-sxm", **training):
+def layer(spec, *layouts, cluster="1x8:h100-sxm", runtime="megatron-lm", **training):
     sizes = {"seq_length": LENGTH, "global_batch_size": 16} | training
     job = Job(
         model=spec,
         training=TrainingSpec(**sizes),
         cluster=parse_cluster(cluster),
-        runtime="megatron-lm",
+        runtime=runtime,
     )
     machine = machine_of(job.cluster, job.training.precision)
     table = LayoutTable.of(layouts or [Layout()])

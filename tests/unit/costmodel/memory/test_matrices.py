@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.memory.matrices import attention, experts, of_blocks
+from trainplan.costmodel.memory.matrices import experts, of_blocks, products
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.presets.presets import preset_names
 
@@ -55,13 +55,14 @@ def test_tensor_ranks_cut_rows_of_what_comes_first_and_columns_of_what_comes_las
     """Queries 1024 x 1024 and keys 256 x 1024 by rows, the output 1024 x 1024 by columns."""
     model = make_job("small-dense", "1x8:h100-sxm").model
     table = LayoutTable.of([Layout(tp=4, dp=2)])
-    cut = [one for one in attention(model, table) if one.role == "hidden"]
+    cut = [*products(model, table)][:4]
     sizes = [(float(one.rows), float(one.columns), one.count) for one in
              (row_of(one) for one in cut)]  # fmt: skip
-    assert sizes == [(256, 1024, 1), (64, 1024, 2), (1024, 256, 1)]
+    assert sizes == [(256, 1024, 1), (64, 1024, 1), (64, 1024, 1), (1024, 256, 1)]
     whole = [one.whole() for one in cut]
     assert [(float(one.rows[()].max()), float(one.columns[()].max())) for one in whole] == [
         (1024, 1024),
+        (256, 1024),
         (256, 1024),
         (1024, 1024),
     ]
@@ -78,4 +79,4 @@ def test_each_expert_of_a_rank_has_matrices_of_its_own(make_job):
     job = make_job("small-moe", "1x8:h100-sxm")
     table = LayoutTable.of([Layout(dp=8, ep=4)])
     found = [*experts(job.model.kinds[-1], table)]
-    assert [float(np.ravel(one.count)[0]) for one in found] == [8, 4]
+    assert [float(np.ravel(one.count)[0]) for one in found] == [4, 4, 4]
