@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
@@ -45,6 +45,22 @@ GROUPS: dict[str, tuple[Projection, ...]] = {
     "mlp": MLP_PROJECTIONS,
 }
 """Names for several matrices at once; those of them that a model has."""
+ALIASES: dict[str, tuple[Projection, ...]] = {
+    "all-linear": GROUPS["all"],
+    "linear_qkv": ("q", "k", "v"),
+    "linear_proj": ("o",),
+    "linear_fc1": ("gate", "up"),
+    "linear_fc2": ("down",),
+    "q_proj": ("q", "q_up"),
+    "k_proj": ("k",),
+    "v_proj": ("v",),
+    "o_proj": ("o",),
+    "gate_proj": ("gate",),
+    "up_proj": ("up",),
+    "down_proj": ("down",),
+}
+"""What runtimes call them. Source: Megatron Core `transformer/attention.py` and `mlp.py`;
+transformers `models/llama/modeling_llama.py`; huggingface/peft `tuners/lora/config.py`."""
 CARRYING: tuple[Mixer, ...] = ("linear_attention", "mamba", "attention_and_mamba", "convolution")
 """Mixers with a projection into them and one out of them."""
 
@@ -57,7 +73,7 @@ class Trained(Spec):
     rank: Annotated[PositiveInt, Field(le=1 << 16)] | None = None
     """Of every adapter."""
     modules: tuple[str, ...] = ()
-    """Matrices with adapters: projections, or a name for several."""
+    """Matrices with adapters: projections, or a name for several, ours or a runtime's."""
     layers: tuple[NonNegativeInt, NonNegativeInt] | None = None
     """First and last frozen layer. Where the first is 0 the embedding is frozen, too."""
     passes_gradient: bool = True
@@ -154,8 +170,13 @@ def adapted(kind: ModelSpec) -> tuple[Projection, ...]:
     trained = kind.trained
     if trained is None or not trained.adapts:
         return ()
-    request = {name for text in trained.modules for name in GROUPS.get(text, (text,))}
+    request = {name for text in trained.modules for name in _named(text)}
     return tuple(name for name in projections(kind) if name in request)
+
+
+def _named(text: str) -> Collection[str]:
+    """Projections of one of `Trained.modules`."""
+    return GROUPS.get(text) or ALIASES.get(text) or (text,)
 
 
 def complaint(model: ModelSpec) -> str | None:
@@ -172,7 +193,7 @@ def complaint(model: ModelSpec) -> str | None:
         return "trained: adapters stand beside a frozen tower alone: add --tower frozen=all"
     there = {name for kind in model.kinds for name in projections(kind)}
     for text in trained.modules:
-        if not there & set(GROUPS.get(text, (text,))):
+        if not there & set(_named(text)):
             known = ", ".join((*GROUPS, *sorted(there)))
             return f"trained: no layer has the module {text!r}; this model takes {known}"
     return None

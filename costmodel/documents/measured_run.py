@@ -117,6 +117,15 @@ class RunWide(_Record):
     """Those between the hidden size and the width of experts."""
 
 
+class RunAdapters(_Record):
+    """Adapters that were trained beside frozen weights, as `--train` says them."""
+
+    method: Literal["lora", "qlora"] = "lora"
+    rank: Whole
+    modules: tuple[str, ...] = ("all",)
+    """Ours or the runtime's names, such as linear_qkv and linear_proj."""
+
+
 class RunTraining(_Record):
     """How it was trained."""
 
@@ -132,6 +141,8 @@ class RunTraining(_Record):
     fused_optimizer: bool | None = None
     """One kernel updates weights; null: as runs of the runtime do."""
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
+    adapters: RunAdapters | None = None
+    """Of task lora; null: as the runtime's recipes have them."""
 
 
 class RunCluster(_Record):

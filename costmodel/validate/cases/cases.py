@@ -19,6 +19,7 @@ from trainplan.costmodel.validate.cases.model import model_of
 from trainplan.costmodel.validate.cases.needed import Skip, SkipReason, needed
 from trainplan.costmodel.validate.cases.split import split_into, split_of
 from trainplan.costmodel.validate.cases.unstated import (
+    adapters_of,
     nic_of,
     options_of,
     other_task,
@@ -62,7 +63,8 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
         model = model_of(run)
         layout = _layout(run, model)
         if run.training.task == "lora":
-            model = model.model_copy(update={"trained": recipe_of(run).lora})
+            trained = {"trained": adapters_of(run)}
+            model = ModelSpec.model_validate(model.model_dump() | trained)
         counts = split_of(run, model, layout)
         if counts is not None:
             layout = split_into(layout, counts, model.num_hidden_layers)

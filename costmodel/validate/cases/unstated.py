@@ -32,6 +32,12 @@ def recipe_of(run: MeasuredRun) -> Recipe:
     return known.recipe if known else Recipe()
 
 
+def adapters_of(run: MeasuredRun) -> dict[str, object] | None:
+    """Fields of the adapters of a run; null: neither it nor its runtime's recipes say any."""
+    stated = run.training.adapters or recipe_of(run).lora
+    return stated.model_dump() if stated else None
+
+
 def drops_out(run: MeasuredRun) -> bool | None:
     """Do dropout masks exist? Null: what the runtime does by default.
 
@@ -161,7 +167,7 @@ def layers_by_cost(model: ModelSpec, pp: int) -> tuple[int, ...]:
 
 def other_task(run: MeasuredRun) -> str | None:
     """A task that is not training of weights on given tokens; null: it is."""
-    if run.training.task == "lora" and recipe_of(run).lora is None:
+    if run.training.task == "lora" and adapters_of(run) is None:
         return "adapters: the base weights have no gradients and no optimizer state"
     if "--rl-" in str(run.layout.offload or ""):
         return "reinforcement learning: inference takes memory of its own"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trainplan.costmodel.architecture.trained import adapted
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
@@ -89,6 +90,31 @@ def test_adapters_of_a_run_are_those_of_its_recipe():
     assert case("megatron-bridge", **task).job.model.trained.text == "lora:rank=16,modules=q,k,v"
     assert case("nemo", **task).job.model.trained.rank == 32
     assert case("nemo").job.model.trained is None
+
+
+@pytest.mark.parametrize(
+    ("modules", "own"),
+    [
+        (["linear_qkv", "linear_proj"], ["q", "k", "v", "o"]),
+        (["q_proj", "down_proj"], ["q", "down"]),
+        (["attention"], ["q", "k", "v", "o"]),
+        (["all-linear"], ["q", "k", "v", "o", "gate", "up", "down"]),
+        (None, ["q", "k", "v", "o", "gate", "up", "down"]),
+    ],
+)
+def test_a_run_states_rank_and_modules_in_its_runtimes_words(modules, own):
+    adapters = {"rank": 16} | ({"modules": modules} if modules else {})
+    task = {"training": {"task": "lora", "adapters": adapters}}
+    found = case("accelerate", **task).job.model
+    assert found.trained.rank == 16
+    assert list(adapted(found.kinds[0])) == own
+
+
+def test_a_run_with_adapters_of_no_matrix_is_skipped():
+    adapters = {"rank": 16, "modules": ["in_proj"]}
+    found = case_of(run_of("nemo", training={"task": "lora", "adapters": adapters}))
+    assert isinstance(found, Skipped)
+    assert "no layer has the module 'in_proj'" in found.detail
 
 
 def test_a_share_of_single_operations_is_the_attention_core():
