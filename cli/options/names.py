@@ -12,7 +12,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 LARGEST_SIZE = 1073741824
 DEFAULT_RUNTIME = "megatron-lm"
-FIT_CHANCE = 0.85
+FIT_CHANCE = 0.8
 MODELS = _names("""
 deepseek-v2 deepseek-v2-lite deepseek-v3 deepseek-v4-flash gemma2-27b gemma2-9b gemma3-1b gemma3-27b
 glm4-9b gpt-neox-20b gpt-oss-120b gpt-oss-20b gpt2 gpt2-xl gpt3-175b gpt3-6.7b kimi-k2 llama2-13b

@@ -147,7 +147,7 @@ class Peaks(Spec):
     widened: PositiveFloat
     """Factor on every scale, so that it holds for sources that were left out."""
     left_out: PositiveFloat
-    """Share of the runs of sources left out that are below the peak which `FIT_CHANCE` allows."""
+    """Share of the runs of sources left out that are below the peak that a chance of 0.9 allows."""
     libraries: tuple[str, ...]
     """Those of which peaks were measured."""
     scales: dict[str, PositiveFloat]

@@ -1,8 +1,8 @@
 """How far measured peaks are from their estimates: the scales of `costmodel.uncertainty.peaks`.
 
 Sources weigh alike, as in `costmodel.validate.residuals`, and the runs of all regimes count as
-`WIDER` sources beside those of a regime. Then all scales are widened until `FIT_CHANCE` of the runs
-of sources that were left out are below the peak which that chance allows: peaks of a source err
+`WIDER` sources beside those of a regime. Then all scales are widened until `HELD` of the runs of
+sources that were left out are below the peak which such a chance allows: peaks of a source err
 together, and whoever asks is another source.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents import Peaks
-from trainplan.costmodel.uncertainty import FIT_CHANCE, NO_PEAKS, fit_chance, peak_regime
+from trainplan.costmodel.uncertainty import NO_PEAKS, fit_chance, peak_regime
 from trainplan.costmodel.validate.memory_scores import PeakRow
 from trainplan.costmodel.validate.residuals import WIDER, Miss, quantile, source_weights
 
@@ -28,6 +28,8 @@ SHARE, T_OF_SHARE = 0.8, 1.638
 
 Source: the quantile of Student's t with 3 degrees of freedom at 0.9, 1.6377.
 """
+HELD = 0.9
+"""Chance at which the widths are set. Source: a convention; the tail is what runs out of memory."""
 FACTORS = tuple(1 + step / 20 for step in range(61))
 """Widths that are tried."""
 DIGITS = 4
@@ -45,7 +47,7 @@ class PeakMiss:
 def peaks(rows: Iterable[PeakRow]) -> Peaks:
     """The scales of all regimes."""
     misses = tuple(peak_misses(rows))
-    factor = next((one for one in FACTORS if held_by(misses, one) >= FIT_CHANCE), FACTORS[-1])
+    factor = next((one for one in FACTORS if held_by(misses, one) >= HELD), FACTORS[-1])
     names = sorted({one.regime for one in misses})
     found = {name: _scale(name, misses, factor) for name in names}
     return Peaks(
@@ -72,7 +74,7 @@ def peak_misses(rows: Iterable[PeakRow]) -> Iterator[PeakMiss]:
 
 
 def held_by(misses: Sequence[PeakMiss], factor: float) -> float:
-    """Share, by sources, of peaks below what `FIT_CHANCE` allows by scales without their source."""
+    """Share, by sources, of peaks that scales without their source hold with a chance of `HELD`."""
     weights = source_weights([one.miss for one in misses])
     known = {
         (source, regime): _scale(regime, [m for m in misses if m.miss.source != source], factor)
@@ -80,7 +82,7 @@ def held_by(misses: Sequence[PeakMiss], factor: float) -> float:
     }
     scales = [known[one.miss.source, one.regime] for one in misses]
     inside = [
-        fit_chance(1.0, math.exp(one.miss.value), scale) <= FIT_CHANCE
+        fit_chance(1.0, math.exp(one.miss.value), scale) <= HELD
         for one, scale in zip(misses, scales, strict=True)
     ]
     return float(weights @ np.array(inside) / weights.sum())

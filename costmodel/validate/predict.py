@@ -23,7 +23,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import measured_machine
 from trainplan.costmodel.step import Estimate, RankMemory, explicit, price
-from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
+from trainplan.costmodel.uncertainty import FIT_CHANCE, fit_chance, margin_of, peak_scale
 from trainplan.costmodel.validate.cases.by_stage import StagePart, differs_by_stage, stage_parts
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
@@ -180,6 +180,9 @@ def _by_stage(run: MeasuredRun, whole: Case | Skipped, pricing: _Pricing) -> Pre
         peak_allocated_bytes=max(one.allocated_bytes for one in ranks),
         peak_reserved_bytes=fullest.total_bytes,
         fits=fullest.total_bytes <= memory.capacity_bytes * (1 - pricing.margin(standing.case.job)),
+        fit_chance=fit_chance(
+            fullest.total_bytes, memory.capacity_bytes, peak_scale(standing.case.job)
+        ),
         pipeline_ranks=ranks,
     )
     estimate = replace(found.estimate, memory=held)

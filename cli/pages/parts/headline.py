@@ -253,8 +253,8 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
     free, chance, where = memory.headroom_bytes, chance_text(memory), tightest_text(memory)
     if memory.fits:
         verdict = "At the edge, fits" if is_doubtful(memory) else "Fits"
-        rest = ": the memory of that is not priced" if model.left_out else ""
-        return f"{verdict}{without(model)}{chance}, with {gib(free)} GiB to spare; {where}{rest}."
+        left = f"{without(model)}, which is not priced" if model.left_out else ""
+        return f"{verdict}{left}{chance}, with {gib(free)} GiB to spare; {where}."
     if free >= 0:
         return f"Does not fit{chance}: only {gib(free)} GiB stay free, less than the margin."
     return f"Does not fit{chance}: {gib(-free)} GiB too much; {where}."

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainplan.costmodel.uncertainty import FIT_CHANCE, NO_PEAKS
-from trainplan.costmodel.validate.peaks import T_OF_SHARE, held_by, peak_misses, peaks
+from trainplan.costmodel.uncertainty import NO_PEAKS
+from trainplan.costmodel.validate.peaks import HELD, T_OF_SHARE, held_by, peak_misses, peaks
 
 
 def row(name, source, error, *, kind="reserved", gib=40.0):
@@ -46,7 +46,7 @@ def test_scales_are_widened_until_sources_left_out_are_held():
     found = peaks([*alike, *stranger])
     misses = tuple(peak_misses([*alike, *stranger]))
     assert found.widened > 1
-    assert held_by(misses, 1.0) < FIT_CHANCE
+    assert held_by(misses, 1.0) < HELD
     assert held_by(misses, found.widened) >= held_by(misses, 1.0)
 
 
