@@ -125,7 +125,8 @@ def _gain(edit: Edit) -> str:
 
 def _words(settings: Sequence[SettingChange], fields: Sequence[FieldDifference]) -> str:
     changed = (f"{one.field} {one.before} -> {one.after}" for one in fields)
-    return setting_words(settings) or ", ".join(changed)
+    narrow = any(one.field == "options.state_precision" for one in fields)
+    return (setting_words(settings) or ", ".join(changed)) + " (changes the training)" * narrow
 
 
 def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:

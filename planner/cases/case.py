@@ -15,6 +15,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.hardware import ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import Choice
@@ -169,6 +170,18 @@ def with_precision(case: Case, precision: str) -> Case:
     """Another number format of the matrix products."""
     training = replaced(case.job.training, precision=precision)
     return case.with_job(replaced(case.job, training=training))
+
+
+def with_states(case: Case, state_precision: str) -> Case:
+    """Other formats of weights, gradients and moments.
+
+    Raises:
+        PlanError: The runtime does not have them, or not beside what else the job states.
+    """
+    training = replaced(case.job.training, state_precision=state_precision)
+    changed = case.with_job(replaced(case.job, training=training))
+    traits_of(changed.job)
+    return changed
 
 
 def with_setting(case: Case, name: str, value: str | None) -> Case:

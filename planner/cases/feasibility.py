@@ -12,6 +12,7 @@ from trainplan.planner.cases.case import (
     with_gpus,
     with_sequence,
     with_setting,
+    with_states,
     without_choice,
     without_host_reserve,
     without_margin,
@@ -107,6 +108,9 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.job.reserve_bytes:
         reserve = f"drop --reserve {case.job.reserve_bytes / GIB:.4g}GiB"
         yield _Change("reserve", lambda _: reserve, without_reserve)
+    if case.job.training.state_precision == "o0":
+        narrow = "keep states in bf16: --state-precision bf16 (changes the training)"
+        yield _Change("states", lambda _: narrow, lambda question: with_states(question, "bf16"))
     yield _Change(
         "sequence",
         lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",

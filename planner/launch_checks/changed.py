@@ -11,6 +11,9 @@ from trainplan.costmodel.layout import Layout
 from trainplan.planner.comparisons import FieldDifference, field_differences
 from trainplan.planner.runtimes import EXPORTERS, SettingChange
 
+STATES = "state_precision"
+"""What weights, gradients and moments are stored in: part of the training."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -31,8 +34,15 @@ class Priced:
 
 
 def with_options(job: Job, values: Mapping[str, object]) -> Job:
-    """The job with other values of some settings of its runtime."""
-    return job.model_copy(update={"options": job.options.model_copy(update=values)})
+    """The job with other values of some settings of its runtime, or of `STATES`."""
+    training = {name: values[name] for name in values.keys() & {STATES}}
+    options = {name: value for name, value in values.items() if name != STATES}
+    return job.model_copy(
+        update={
+            "options": job.options.model_copy(update=options),
+            "training": job.training.model_copy(update=training),
+        }
+    )
 
 
 def filling(values: Mapping[str, object], num_gpus: int) -> Layout | None:
@@ -52,6 +62,7 @@ def field_changes(before: Run, after: Run) -> tuple[FieldDifference, ...]:
 
 def _fields(run: Run) -> dict[str, object]:
     options = run.job.options.model_dump(mode="json")
+    options[STATES] = run.job.training.state_precision
     return {**run.layout.model_dump(mode="json"), "options": options}
 
 

@@ -25,7 +25,7 @@ from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons import single_changes
-from trainplan.planner.launch_checks.changed import Priced, Run, with_options
+from trainplan.planner.launch_checks.changed import STATES, Priced, Run, with_options
 from trainplan.planner.policies import fractions_of, with_fraction, with_least_of
 from trainplan.planner.runtimes import EXPORTERS, launch_rules, why_unable
 from trainplan.planner.space import rules_of_job
@@ -42,7 +42,7 @@ MOST_SIMULATED, MOST_ALIKE, MOST_WRITTEN = 24, 3, 400
 """Sets whose schedules are run, of those that change the same, and that are written for it."""
 KERNELS = {"cross_entropy": ("jit", "fused"), "attention": ()}
 """Options that no search varies and whose kernels differ in memory, with values that take less."""
-FORMATS = ("gradient_dtype", "moment_dtype")
+FORMATS = ("gradient_dtype", "moment_dtype", STATES)
 """Options that change what is computed."""
 NO_CURE = f"No set of up to {MOST_EDITS} edits that was tried makes it run."
 OFFLOADED = "offload_optimizer"
@@ -154,6 +154,9 @@ class _Search:
                 other = value != getattr(job.options, name)
                 if other and why_unable(with_options(job, {name: value})) is None:
                     yield name, value
+        narrow = "bf16" in self.case.context.traits.state_precisions
+        if narrow and why_unable(with_options(job, {STATES: "bf16"})) is None:
+            yield STATES, "bf16"
 
     def grown(self, levels: Sequence[_Level]) -> tuple[IntMatrix, bool]:
         """Sets of one edit more than the last of some levels; are these all?"""
@@ -225,7 +228,10 @@ class _Search:
         return LayoutTable(**columns), (rest == 0) & (dp > 0) & (dp % columns["dp_replicate"] == 0)
 
     def best(self, level: _Level) -> tuple[Priced, ...]:
-        """The fastest that run, each of other edits; those that keep number formats first."""
+        """The fastest that run, each of other edits; those that keep number formats first.
+
+        One that stores states in bf16 is listed beside them.
+        """
         fits, seconds = np.flatnonzero(level.fits).tolist(), level.seconds.tolist()
         rows = sorted(fits, key=lambda row: self._order(level.sets[row], seconds[row]))
         alike, found = Counter[tuple[str, ...]](), []
@@ -239,7 +245,9 @@ class _Search:
         first: dict[tuple[str, ...], Priced] = {}
         for _, one in sorted(found, key=lambda pair: pair[0]):
             first.setdefault(one.units, one)
-        return tuple(first.values())[:MOST_CURES]
+        listed = tuple(first.values())
+        narrow = (one for one in listed[MOST_CURES:] if f"options.{STATES}" in one.units)
+        return (*listed[:MOST_CURES], *islice(narrow, 1))
 
     def _order(self, places: IntColumn, seconds: float) -> tuple[int, float]:
         names = (name for one in self._of(places) for name in one.options)

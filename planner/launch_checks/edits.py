@@ -18,6 +18,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, place
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks.changed import (
+    STATES,
     Priced,
     Run,
     field_changes,
@@ -179,7 +180,9 @@ def _layout(own: Layout, best: Layout, units: tuple[str, ...], num_gpus: int) ->
 
 def _count(one: Run, other: Run) -> int:
     axes = {a.name for a in AXES if a.of(one.layout) != a.of(other.layout)} - {"dp"}
-    own, new = dict(one.job.options), dict(other.job.options)
+    own, new = (
+        {**dict(run.job.options), STATES: run.job.training.state_precision} for run in (one, other)
+    )
     return len(axes - {"schedule"} or axes) + len([name for name in own if own[name] != new[name]])
 
 

@@ -149,7 +149,7 @@ def remedies_part(remedies: Sequence[Remedy], layout: Layout, alongside: Side) -
     step = alongside.estimate.step_time_s
     rows = (
         (
-            change_text(remedy.candidate.layout, layout, alongside.job.model),
+            remedy.option or change_text(remedy.candidate.layout, layout, alongside.job.model),
             remedy.candidate.estimate.step_time_s,
             remedy.candidate.estimate.memory.peak_reserved_bytes,
         )
