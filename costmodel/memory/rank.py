@@ -28,6 +28,7 @@ from trainplan.costmodel.memory.step_copies import step_copy_bytes, update_copy_
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import held_weight_bytes, made_weight_bytes
 from trainplan.costmodel.memory.transients import (
+    graph_pool_bytes,
     head_bytes,
     layer_backward_bytes,
     waiting_loss_bytes,
@@ -204,6 +205,7 @@ def rank_memory(
         - away
         + ranks.embedding_held * first_kept,
         transients=moment
+        + graph_pool_bytes(candidates, tokens)
         + workspace_bytes(job, traits)
         + received_bytes(candidates, blocks, ranks)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),

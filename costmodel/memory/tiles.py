@@ -45,8 +45,21 @@ def tiled_layer_columns(candidates: Candidates, width: int) -> FloatColumn:
 def attention_columns(candidates: Candidates) -> FloatColumn:
     """Elements per token while attention runs backward, less what both norms' second half kept.
 
-    The gradients of the residual stream and of its output; those of queries, keys and values, the
-    first also in fp32, and where heads share keys and values these also for each head.
+    The gradients of the residual stream and of its output, and `attention_backward_columns`.
+    Source: as there.
+    """
+    model, table = candidates.job.model, candidates.table
+    inside = attention_backward_columns(candidates)
+    freed = 4 if candidates.traits.autograd.norm_fp32_copies else 2
+    travels = np.where(table.cp > 1, value_columns(model) / table.tp, 0.0)
+    return np.asarray(inside + (1 - freed) * model.hidden_size - travels)
+
+
+def attention_backward_columns(candidates: Candidates) -> FloatColumn:
+    """Elements per token that the attention core makes in its backward pass.
+
+    The gradient of its output, those of queries, keys and values, the first also in fp32, and where
+    heads share keys and values these also for each head.
     Source: Dao-AILab/flash-attention csrc/flash_attn/flash_api.cpp, mha_bwd: dq_accum, dk_expanded.
     """
     model, table = candidates.job.model, candidates.table
@@ -54,10 +67,8 @@ def attention_columns(candidates: Candidates) -> FloatColumn:
     shared = model.num_key_value_heads != model.num_attention_heads and not model.mla
     each = queries + values if shared else 0
     pairs = (queries + values) * model.num_key_value_heads / model.num_attention_heads
-    inside = (values + 3 * queries + each + (queries + values if model.mla else pairs)) / table.tp
-    freed = 4 if candidates.traits.autograd.norm_fp32_copies else 2
-    travels = np.where(table.cp > 1, values / table.tp, 0.0)
-    return np.asarray(inside + (1 - freed) * model.hidden_size - travels)
+    own = queries + values if model.mla else pairs
+    return np.asarray((values + 3 * queries + each + own) / table.tp)
 
 
 def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:

@@ -6,7 +6,7 @@ Also where every operation stands for itself (no fused kernels).
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec, trains_embedding, trains_head
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks import norm_extra_bytes
 from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import FloatColumn
@@ -14,6 +14,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tiles import (
+    attention_backward_columns,
     hidden_gradient_columns,
     table_sum_bytes,
     tile_bytes_per_logit,
@@ -24,7 +25,7 @@ from trainplan.costmodel.model import expert_hidden, query_columns
 from trainplan.costmodel.routing import loads
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.shards import loss_share, padded_vocab, projected_share
+from trainplan.costmodel.shards import CAST_BYTES, loss_share, padded_vocab, projected_share
 
 FORWARD_FIRST = np.array([SCHEDULES[name].forward_first for name in SCHEDULE_NAMES])
 """Schedules by number: does every forward pass come before the first backward pass?"""
@@ -134,6 +135,11 @@ def waiting_gradient_bytes(job: Job, table: LayoutTable) -> FloatColumn:
     return np.asarray(job.training.storage_bytes * vocab * job.model.hidden_size * tied)
 
 
+RELOADED_LAYERS = 2
+"""Layers of experts whose activations are back from their stash: the running and the next one.
+
+Source: Megatron-LM @d98e8a64 `core/transformer/moe/paged_stash.py`, PipelinePreScheduleFunction.
+"""
 RING_TENSORS = 22
 """16-bit tensors of the width of the queries in the backward pass of torch's ring attention, beside
 what was gathered: sums of three gradients in fp32, those of one step, and what travels.
@@ -205,7 +211,11 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     if moe:
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest
-        expert = rows * (ups * moe.moe_intermediate_size / table.etp + expert_hidden(model))
+        inner = moe.moe_intermediate_size / table.etp
+        expert = rows * (ups * inner + expert_hidden(model))
+        if traits.stashes_experts:
+            back = RELOADED_LAYERS * stashed_columns(job, rows, inner)
+            expert = traits.rank_capacity * (expert + back)
         widest = np.maximum(widest, expert)
     projected = max(projected_columns(kind) for kind in model.kinds)
     widest = np.maximum(widest, projected / table.tp) if projected else widest
@@ -219,6 +229,35 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     ring = ring_columns(candidates) - mlp_columns(job, table)
     columns: FloatColumn = np.maximum(widest + gathered, ring) + model.hidden_size
     return job.training.storage_bytes * tokens * columns
+
+
+def stashed_columns(job: Job, rows: FloatColumn, inner: FloatColumn) -> FloatColumn:
+    """Elements per token of one layer that come back from a stash.
+
+    Inputs of both products of the experts, cast where those multiply in fewer bits, and of the
+    activation.
+    Source: `_saved` of blocks/feed_forward/moe.py.
+    """
+    cast = CAST_BYTES.get(job.training.precision, BYTES_BF16) / BYTES_BF16
+    branches = 2 if job.model.gated_mlp else 1
+    return rows * (cast * expert_hidden(job.model) + (branches + cast) * inner)
+
+
+def graph_pool_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
+    """What graphs of layers hold beside their saved tensors while all else runs without a graph.
+
+    Their pool gives nothing back: temporaries of attention running backward, and static gradients
+    of a graph's output and input. Graphs that run one after the other have one of each.
+    Source: Megatron-LM @d98e8a64 `core/transformer/cuda_graphs.py`, TECudaGraphHelper
+    (_reuse_graph_input_output_buffers); PyTorch notes on CUDA semantics, graph memory management.
+    """
+    if candidates.traits.host.cuda_graph != "partial":
+        return np.zeros(len(candidates.table))
+    job, table = candidates.job, candidates.table
+    cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+    gradients = 2 * job.model.hidden_size / cut
+    columns = attention_backward_columns(candidates) + gradients
+    return np.asarray(job.training.storage_bytes * tokens * columns)
 
 
 def ring_columns(candidates: Candidates) -> FloatColumn:

@@ -27,6 +27,7 @@ from trainplan.costmodel.runtimes.traits import (
     Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
+from trainplan.costmodel.runtimes.traits.kernels import RANK_CAPACITY, STASH_FACTOR
 from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 
 MEGATRON_CORE, FSDP = "Megatron Core", "FSDP"
@@ -116,6 +117,25 @@ class RuntimeTraits:
     def on_torch(self) -> bool:
         """Is its parallelism torch's own?"""
         return self.family == FSDP
+
+    @property
+    def stashes_experts(self) -> bool:
+        """Are experts' activations kept in pages, and their buffers of a fixed size?
+
+        Source: Megatron-LM @d98e8a64 `docs/user-guide/features/paged_stash.md`: what one graph of a
+        step with experts needs, over HybridEP alone.
+        """
+        return self.host.cuda_graph == "full_iteration" and self.experts.dispatcher == "hybridep"
+
+    @property
+    def stash_factor(self) -> float:
+        """Rows kept of experts' activations, over those there are. Source: STASH_FACTOR."""
+        return STASH_FACTOR if self.stashes_experts else 1.0
+
+    @property
+    def rank_capacity(self) -> float:
+        """Rows that buffers of experts hold, over those there are. Source: RANK_CAPACITY."""
+        return RANK_CAPACITY if self.stashes_experts else 1.0
 
     @property
     def shards_with_fsdp2(self) -> bool:

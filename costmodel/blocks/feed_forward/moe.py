@@ -284,7 +284,9 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     inside; per token the router's probabilities. Where the weight multiplies inside the expert the
     output is not needed; without a gate the weighted activation is a tensor of its own, as where
     it is weighted by an operation of its own, and so are clamped inputs of a gated unit.
-    Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`.
+    Pages of a stash are there whatever the rows.
+    Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`;
+    `RuntimeTraits.stash_factor`.
     """
     moe = routing.moe
     cut = moe.moe_intermediate_size / shapes.table.etp
@@ -301,4 +303,5 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))
     inputs = clamped * routing.rows * shapes.storage * cut
     activation = routing.rows * shapes.storage * cut * share
-    return routing.rows * row + router + inputs, activation + inputs
+    paged = shapes.traits.stash_factor
+    return paged * (routing.rows * row + inputs) + router, paged * (activation + inputs)

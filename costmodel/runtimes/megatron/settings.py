@@ -65,6 +65,10 @@ def _of_dense_step(job: Job) -> str | None:
     return "its dispatch asks the host for sizes" if job.model.moe else None
 
 
+def _of_step_with_experts(job: Job) -> str | None:
+    return keeps_the_host(job) or _with_experts(job)
+
+
 def _interleaving_experts(job: Job) -> str | None:
     return _with_experts(job) or (HYBRIDS_INTERLEAVE_NOTHING if is_hybrid(job.model) else None)
 
@@ -140,11 +144,15 @@ def _launches_nothing(job: Job) -> bool:
     return job.options.cuda_graph == "full_iteration"
 
 
-PARTIAL = Setting("cuda_graph", "partial", "--cuda-graph-impl", _with_experts, _rules_of_graphs)
-WHOLE, WHOLE_OF_DENSE = (
-    Setting("cuda_graph", "full_iteration", "--cuda-graph-impl", lacks, _rules_of_graphs, rank=2)
-    for lacks in (keeps_the_host, _of_dense_step)
+PARTIAL, WHOLE_OF_EXPERTS, WHOLE_OF_DENSE = (
+    Setting("cuda_graph", value, "--cuda-graph-impl", lacks, _rules_of_graphs, rank=rank)
+    for value, lacks, rank in (
+        ("partial", _with_experts, None),
+        ("full_iteration", _of_step_with_experts, None),
+        ("full_iteration", _of_dense_step, 2),
+    )
 )
+"""Graphs of experts take memory of their own: a pool of temporaries, or pages of a stash."""
 DISPATCHERS = tuple(
     Setting(
         "moe_dispatcher",
@@ -204,7 +212,15 @@ GRADIENTS = Setting(
 
 NEMO_SETTINGS = (DISPATCHERS[1], *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
-BRIDGE_SETTINGS = (PARTIAL, WHOLE, *DISPATCHERS, OVERLAPPED_WITH_COMPUTE, *EXCHANGES, MOMENTS)
+BRIDGE_SETTINGS = (
+    PARTIAL,
+    WHOLE_OF_EXPERTS,
+    WHOLE_OF_DENSE,
+    *DISPATCHERS,
+    OVERLAPPED_WITH_COMPUTE,
+    *EXCHANGES,
+    MOMENTS,
+)
 """Of runtimes whose gradients are in bf16 and whose tensor traffic runs beside products anyhow."""
 CORE_SETTINGS = (
     PARTIAL,

@@ -60,6 +60,15 @@ class Kernels:
         )
 
 
+STASH_FACTOR, RANK_CAPACITY = 1.2, 1.5
+"""Rows that the stash of experts' activations holds, and that buffers of a rank's experts take,
+over those of balanced tokens, where one graph holds a step with experts.
+
+Source: NVIDIA-NeMo/Megatron-Bridge @067f987d `perf_recipes/qwen/common.py`, `gpt_oss/common.py` and
+`deepseek/common.py`: moe_paged_stash_buffer_size_factor_cuda, moe_expert_rank_capacity_factor.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What the host does before a kernel runs."""

@@ -260,12 +260,16 @@ def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
 
 
 def _graph(run: MeasuredRun) -> Graph | None:
-    """What a graph holds; one of the router alone leaves nearly all launches to the host."""
+    """What a graph holds; one of the router alone leaves nearly all launches to the host.
+
+    Of experts one that is not named holds attention: their dispatch asks the host for sizes.
+    Source: Megatron-LM @d98e8a64 `docs/user-guide/features/cuda_graph.md`, MoE Model Training.
+    """
     stated = run.layout.cuda_graph
     if stated is None:
         return None
     if isinstance(stated, bool):
-        return "full_iteration" if stated else "none"
+        return ("partial" if run.model.moe else "full_iteration") if stated else "none"
     modules = {stated} if isinstance(stated, str) else set(stated)
     if "full_iteration" in modules:
         return "full_iteration"

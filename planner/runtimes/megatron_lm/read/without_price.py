@@ -22,6 +22,7 @@ from trainplan.planner.runtimes.megatron_lm.read.options import (
     graph_kind,
     graph_modules,
 )
+from trainplan.planner.runtimes.megatron_lm.write.environment import REUSES
 from trainplan.planner.shell import Problem
 
 IGNORED: tuple[tuple[str, str], ...] = (
@@ -94,6 +95,10 @@ UNMODELLED = {
 """An option, and what it is priced as."""
 
 
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Variables of torch's allocator, by their older and newer name."""
+
+
 def unpriced(facts: Facts, model: ModelSpec | None) -> Iterator[Problem]:
     """What is ignored, and what is priced as something else."""
     for dest, without in IGNORED:
@@ -110,6 +115,7 @@ def unpriced(facts: Facts, model: ModelSpec | None) -> Iterator[Problem]:
         dest = condition.removeprefix("!").partition("=")[0]
         if dest in facts.arguments and holds(facts, condition):
             yield _other(facts, dest, f"{words(condition)}: {says}")
+    yield from _captured(facts)
     yield from _dispatch(facts)
     yield from _kinds(facts)
     yield from _modules(facts)
@@ -123,6 +129,19 @@ def _named(facts: Facts, dest: str) -> str:
 
 def _other(facts: Facts, dest: str, says: str) -> Problem:
     return Problem(f"unmodelled_{dest}", "unmodelled", says, facts.arguments.place(dest))
+
+
+def _captured(facts: Facts) -> Iterator[Problem]:
+    """What two streams use, such as an exchange beside compute, is kept to the end of a capture."""
+    allocator = (facts.environment.get(name, "") for name in ALLOCATOR)
+    if facts.text(keys.GRAPH) == "full_iteration" and not any(REUSES in one for one in allocator):
+        yield _other(
+            facts,
+            keys.GRAPH,
+            "memory that two streams use is not used again while the step is captured, so the pool "
+            f"may hold every micro batch: export {ALLOCATOR[0]}=expandable_segments:True,{REUSES}; "
+            "priced with it",
+        )
 
 
 def _dispatch(facts: Facts) -> Iterator[Problem]:

@@ -14,12 +14,14 @@ def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:
     FSDP.
     """
     queues = _queues(job, layout)
+    whole = job.options.cuda_graph == "full_iteration"
     return (
         *((queues,) if queues else ()),
         EnvironmentVariable(
             "PYTORCH_CUDA_ALLOC_CONF",
-            "expandable_segments:True",
-            "keeps the allocator from losing memory to fragments",
+            "expandable_segments:True" + (f",{REUSES}" if whole else ""),
+            "keeps the allocator from losing memory to fragments"
+            + (", and to tensors that two streams use while the step is captured" if whole else ""),
         ),
         *((CPU_THREADS,) if layout.offload.optimizer else ()),
         *((OFFLOAD_VERSION,) if layout.offload_modules else ()),
@@ -27,6 +29,13 @@ def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:
     )
 
 
+REUSES = "graph_capture_record_stream_reuse:True"
+"""Lets a graph's pool use again, while it is captured, what two streams used: else nothing of it is
+before the end of the step, and the pool holds every micro batch.
+
+Source: PyTorch c10 `CUDACachingAllocator.cpp`, needs_events_deferred_until_no_capture;
+NVIDIA-NeMo/Megatron-Bridge @067f987d `perf_recipes`, all recipes with one graph of a step.
+"""
 CPU_THREADS = EnvironmentVariable(
     "OMP_NUM_THREADS",
     "8",

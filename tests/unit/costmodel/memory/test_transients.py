@@ -8,13 +8,18 @@ import pytest
 from trainplan.costmodel.blocks.attention.activations import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.candidates.context import Candidates, Context
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.states import RankParams, block_params
-from trainplan.costmodel.memory.transients import head_bytes, layer_backward_bytes
+from trainplan.costmodel.memory.transients import (
+    graph_pool_bytes,
+    head_bytes,
+    layer_backward_bytes,
+)
 from trainplan.costmodel.memory.weight_buffers import dummy_gradient_bytes, sharded_unit_bytes
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes.registry import traits_of
@@ -191,3 +196,41 @@ def test_where_all_forward_passes_come_first_every_loss_waits_for_its_backward_p
     in_flight = ranks_of(job, table, merged=False).received_held  # activations count their buffers
     more += 2 * 2048 * job.model.hidden_size / shards * (in_flight[:, 1] - in_flight[:, 0])
     assert more.tolist() == [0, 0, 0, 15 * 2048 * (log_softmax + norm)]
+
+
+def with_graph(make_job, graph, model="qwen3-30b-a3b", **options):
+    job = make_job(model, "1x8:b200", precision="mxfp8").model_copy(
+        update={"runtime": "megatron-bridge"}
+    )
+    options = {"cuda_graph": graph, "moe_dispatcher": "hybridep", **options}
+    job = job.model_copy(update={"options": RuntimeOptions(**options)})
+    table = LayoutTable.of([Layout(dp=8, ep=8, zero_stage=1)])
+    return candidates_of(job, traits_of(job), table)
+
+
+def test_graphs_of_layers_hold_temporaries_of_attention_and_gradients_of_their_ends(make_job):
+    """Of 32 heads and 4 of keys, 128 wide, each read for all heads; and two of the hidden state."""
+    assert graph_pool_bytes(with_graph(make_job, "none"), TOKENS) == 0
+    assert graph_pool_bytes(with_graph(make_job, "full_iteration"), TOKENS) == 0
+    found = graph_pool_bytes(with_graph(make_job, "partial"), TOKENS)
+    queries, hidden = 32 * 128, 2048
+    columns = queries + 3 * queries + 2 * queries + 2 * queries * 4 / 32 + 2 * hidden
+    assert found == pytest.approx(2 * TOKENS * columns)
+
+
+def test_one_graph_of_a_step_with_experts_has_pages_and_buffers_of_a_fixed_size(make_job):
+    """A stash of 1.2 times the rows; of 1.5 times those of a layer, and of two that are back."""
+    plain, whole = (with_graph(make_job, graph) for graph in ("none", "full_iteration"))
+    kept = [
+        price(Context(one.job, one.machine, one.traits).with_table(one.table)).memory
+        for one in (plain, whole)
+    ]
+    rows, width, hidden = 8 * 2048, 768, 2048
+    cast = 1 + 1 / 32
+    row = cast * hidden + 0.75 * 3 * 2 * width  # of what two products and the activation read
+    pages = 48 * rows * row * 0.2
+    assert kept[1].activations - kept[0].activations == pytest.approx(pages, rel=0.03)
+    layer = [layer_backward_bytes(one, TOKENS) for one in (plain, whole)]
+    inside = rows * 2 * (2 * width + hidden)
+    back = 2 * rows * (cast * hidden + (2 * 2 + cast) * width)
+    assert layer[1] - layer[0] == pytest.approx(0.5 * inside + 1.5 * back, rel=1e-6)
