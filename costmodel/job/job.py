@@ -111,6 +111,8 @@ class RuntimeOptions(Spec):
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None
     """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""
+    fsdp_version: Literal[1, 2] | None = None
+    """Of PyTorch's FSDP, where a runtime has both: the first shards layers as flat parameters."""
     liger: Liger | None = None
     """Norms, rotations, activations and a tiled loss by kernels of Liger; before 0.6.1 they index
     in 32 bits."""

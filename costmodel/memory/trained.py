@@ -17,6 +17,7 @@ from trainplan.costmodel.memory.states import (
     block_params,
     both_shard_ranks,
     modules_alike,
+    shard_ranks,
     weight_bytes_per_param,
 )
 from trainplan.costmodel.model import (
@@ -145,7 +146,22 @@ def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
     if held.trained is None:
         return trained
     frozen = held.frozen.weighted(*(frozen_bytes_per_param(candidates, one) for one in shards))
-    return trained + frozen
+    return trained + frozen + whole_scale_bytes(candidates)
+
+
+def whole_scale_bytes(candidates: Candidates) -> FloatColumn:
+    """Bytes of the scales of 4-bit matrices that a shard of them would not have.
+
+    The matrices are sharded, what they were quantised with is no parameter and stays on every rank.
+    Source: bitsandbytes `nn/modules.py`, Params4bit: quant_state beside the data; PyTorch
+    `fsdp/_flat_param.py`, which shards parameters alone.
+    """
+    model, table = candidates.job.model, candidates.table
+    if model.trained is None or not model.trained.quantised:
+        return np.zeros(len(table))
+    kinds = [quantised_bytes(kind, scales=True) for kind in model.kinds]
+    scales = sum(kinds[kind] for kind in model.kind_of_layer)
+    return np.where(table.zero_stage == 3, scales * (1 - 1 / shard_ranks(table)), 0.0)
 
 
 def frozen_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Rows:

@@ -193,19 +193,20 @@ TABLES_BYTES = 4 * 16 + 4 * 256 + 4
 scales. Source: bitsandbytes `functional.py`, QuantState: code, state2.code and offset."""
 
 
-def nf4_bytes(weights: int) -> int:
-    """Bytes of a matrix in 4 bits, with scales of 8 bits that have scales of 32.
+def nf4_bytes(weights: int, *, scales: bool = False) -> int:
+    """Bytes of a matrix in 4 bits, or of its scales alone: of 8 bits, that have scales of 32.
 
     Source: QLoRA, arXiv:2305.14314, section 3, equation 5; bitsandbytes `functional.py`,
     quantize_4bit with compress_statistics.
     """
-    scales = -(-weights // BLOCK)
-    return -(-weights // 2) + scales + 4 * -(-scales // SCALES) + TABLES_BYTES
+    blocks = -(-weights // BLOCK)
+    levels = 0 if scales else -(-weights // 2)
+    return levels + blocks + 4 * -(-blocks // SCALES) + TABLES_BYTES
 
 
-def quantised_bytes(kind: ModelSpec) -> int:
-    """Bytes of the matrices of a layer in 4 bits: the linear layers, no norms and no biases.
+def quantised_bytes(kind: ModelSpec, *, scales: bool = False) -> int:
+    """Bytes of the matrices of a layer in 4 bits, linear layers alone, or of their scales.
 
     Source: `nf4_bytes`, of each matrix by itself; QLoRA, arXiv:2305.14314, section 3.
     """
-    return sum(nf4_bytes(one.size) for one in matrices(kind))
+    return sum(nf4_bytes(one.size, scales=scales) for one in matrices(kind))

@@ -12,7 +12,10 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.runtimes.adapters import quantised_weights_are_replicated
+from trainplan.costmodel.runtimes.adapters import (
+    flat_parameters_have_no_mesh,
+    quantised_weights_are_replicated,
+)
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
@@ -71,7 +74,14 @@ ACCELERATE = replace(
             idle=context_exchange_needs_ranks,
         ),
     ),
-    rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_weights_are_replicated),
+    sharding=replace(FSDP2.sharding, version=2),  # fsdp_version
+    rules=(
+        *RULES,
+        fully_shard_alone,
+        mesh_has_shards,
+        quantised_weights_are_replicated,
+        flat_parameters_have_no_mesh,
+    ),
     adapting=replace(ADAPTING, plain_replicas=True),
     # transformers training_args.py: adamw_torch, below torch 2.8 the default
     recipe=Recipe(fused_optimizer=False),

@@ -1,6 +1,7 @@
 """What runtimes refuse of adapters and frozen weights, and rules on their layouts."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -86,14 +87,34 @@ def _quantised(job: Job) -> bool:
     return job.model.trained is not None and job.model.trained.quantised
 
 
+def fsdp_version(job: Job) -> Literal[1, 2]:
+    """That of a run of accelerate: as stated, else the second, or the one that shards 4 bits."""
+    return job.options.fsdp_version or (1 if _quantised(job) else 2)
+
+
 @rule(
     "zero_stage",
-    "4-bit weights are not sharded by FSDP2: use zero_stage 0",
+    "4-bit weights are not sharded by FSDP2: use zero_stage 0, or fsdp_version=1",
     "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: incompatible_params4bit",
 )
 def quantised_weights_are_replicated(job: Job, table: LayoutTable) -> BoolColumn:
-    """FSDP2 leaves out 4-bit weights that are stored as bytes."""
-    return np.asarray((table.zero_stage > 0) & _quantised(job))
+    """FSDP2 leaves out 4-bit weights that are stored as bytes.
+
+    The first version shards them where they are stored as the other weights
+    (bnb_4bit_quant_storage): its flat parameters are of one type.
+    """
+    return np.asarray((table.zero_stage > 0) & _quantised(job) & (fsdp_version(job) == 2))
+
+
+@rule(
+    "tp cp dp_replicate",
+    "fsdp_version=1 has no parallelism_config: use tp=cp=dp_replicate=1, or fsdp_version=2",
+    "huggingface/accelerate accelerator.py: parallelism_config needs FSDP2",
+)
+def flat_parameters_have_no_mesh(job: Job, table: LayoutTable) -> BoolColumn:
+    """All ranks of a run share the shards of FSDP's first version."""
+    mesh = (table.tp > 1) | (table.cp > 1) | (table.dp_replicate > 1)
+    return np.asarray(mesh & (fsdp_version(job) == 1))
 
 
 @rule(

@@ -193,6 +193,11 @@ def _runs_liger(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), job.options.liger is not None)
 
 
+def _has_versions_of_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
+    """Other runtimes shard with one version, or with code of their own."""
+    return np.full(len(table), job.options.fsdp_version is not None)
+
+
 def _chooses_fp8_copies(job: Job, table: LayoutTable) -> BoolColumn:
     """What Megatron Core keeps in 8 bits, or does not, is a matter of its configuration."""
     stated = job.options.fp8_transpose_cache, job.options.activation_func_fp8_input_store
@@ -234,6 +239,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
+    no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
     no_copies = (
         "has no choice of what it keeps in fp8: leave out fp8_transpose_cache and "
         "activation_func_fp8_input_store, or use megatron-bridge"
@@ -244,6 +250,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (tiling.mlp, "tiled_mlp", _tiles_mlp, no_tiles.format("mlp")),
         (traits.has_liger, "tp", _runs_liger, no_liger),
         (traits.on_torch, "tp", _updates_lists, no_lists),
+        (traits.sharding.version > 0, "tp", _has_versions_of_fsdp, no_versions),
         (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
     ):

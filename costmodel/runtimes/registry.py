@@ -10,7 +10,7 @@ from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
-from trainplan.costmodel.runtimes.adapters import refuse_training
+from trainplan.costmodel.runtimes.adapters import fsdp_version, refuse_training
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
 from trainplan.costmodel.runtimes.attention import attention_on, runs_on_cpus
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -129,6 +129,8 @@ def _resolved(key: Identical[Job]) -> RuntimeTraits:
     if footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
+    if sharding.version:
+        sharding = replace(sharding, version=fsdp_version(job))
     kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
     experts, communication = traits.experts, traits.communication
     if experts.dispatcher_across == "deepep" and not dispatches_between_nodes(job):

@@ -38,6 +38,9 @@ def assumed(
 ) -> Iterator[Assumed]:
     """Those of a priced layout, with one estimate each."""
     on = context_for(job, measured)
+    if layout.zero_stage >= 2 and on.traits.sharding.version == 1:
+        default = job.options.fsdp_version is None
+        yield Assumed(option="fsdp_version=1", default=default, saves_fraction=None)
     for name, value in _values(on, layout).items():
         stated = getattr(job.options, name) is not None
         text = f"{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Literal
 
 import numpy as np
 
@@ -86,6 +87,8 @@ class Sharding:
 
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     """ZeRO stages it executes."""
+    version: Literal[0, 1, 2] = 0
+    """Of PyTorch's FSDP, where a run may choose; 0: it may not."""
     in_groups: bool = False
     """HSDP: it shards over groups of the replicas where told to (`dp_replicate`)."""
     overlaps_gradients: bool = False

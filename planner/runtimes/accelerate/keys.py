@@ -41,6 +41,7 @@ RESHARDS = Option(f"{FSDP}.fsdp_reshard_after_forward", default=True)
 POLICY = Option(RESHARDS.name, "FULL_SHARD")
 """As FSDP1 reads it."""
 STRATEGY = Option(f"{FSDP}.fsdp_sharding_strategy", "")
+ORIGINAL = Option(f"{FSDP}.fsdp_use_orig_params", default=True)
 WRAPS = Option(f"{FSDP}.fsdp_auto_wrap_policy", "NO_WRAP")
 OFFLOADS = Option(f"{FSDP}.fsdp_offload_params", default=False)
 PARTS = Option(f"{FSDP}.fsdp_activation_checkpointing", default=False)
@@ -62,7 +63,7 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
         PRECISION.name: "ACCELERATE_MIXED_PRECISION",
         **{
             one.name: one.name.partition(".")[2].upper()
-            for one in (VERSION, RESHARDS, WRAPS, OFFLOADS, PARTS, LOADS, SAVES,
+            for one in (VERSION, RESHARDS, STRATEGY, ORIGINAL, WRAPS, OFFLOADS, PARTS, LOADS, SAVES,
                         REPLICATE, SHARD, TP, CP, EXCHANGE, SP)
         },
         BACKEND.name: "ACCELERATE_DYNAMO_BACKEND",

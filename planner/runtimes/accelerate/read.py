@@ -83,7 +83,7 @@ def _engine(launch: Launch, request: Request) -> Launch | None:
 
 def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, Layout | None]:
     keys, script = mesh.keys_of(notes, launch, request), script_of(launch.arguments)
-    if keys is None or not _kind_is_read(keys):
+    if keys is None or not _kind_is_read(keys, quantised=_is_quantised(request)):
         return None, None
     ranks = keys.of(mesh.RANKS) if keys.has(mesh.RANKS) else None
     degrees = _degrees(keys, ranks or ranks_of(launch, request))
@@ -108,7 +108,13 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
     return job, _layout(keys, script, degrees, batch[0])
 
 
-def _kind_is_read(keys: Keys) -> bool:
+def _is_quantised(request: Request) -> bool:
+    """Are weights in 4 bits? No launch says so, but the request may."""
+    trained = request.model.trained if request.model else None
+    return trained is not None and trained.quantised
+
+
+def _kind_is_read(keys: Keys, *, quantised: bool) -> bool:
     """Is it FSDP, or close to it? Else a problem."""
     kind = keys.of(mesh.KIND).replace("False", "NO")  # YAML: NO is false
     if kind == "DEEPSPEED":
@@ -129,8 +135,9 @@ def _kind_is_read(keys: Keys) -> bool:
         if any(key.startswith(f"{mesh.PARALLEL}.") for key in keys.entries):
             says = "parallelism_config needs fsdp_version 2: set it"
             keys.problem("parallelism_needs_fsdp2", "illegal", says, mesh.VERSION)
-        says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
-        keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
+        if not quantised:
+            says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
+            keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
     _check_fsdp(keys)
     return True
 
@@ -292,6 +299,9 @@ def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
     if keys.of(mesh.BACKEND).lower() not in ("no", "eager", "false"):
         options["compile"] = True
         keys.notes.note("options.compile", keys.entry(options["compile"], mesh.BACKEND))
+    if keys.of(mesh.KIND) == "FSDP" and keys.of(mesh.VERSION) == 1:
+        options["fsdp_version"] = 1
+        keys.notes.note("options.fsdp_version", keys.entry(1, mesh.VERSION))
     value, word = script.options.get(mesh.OPTIM, (None, None))
     if value is not None and word is not None and value.text == mesh.LISTS:
         options["fused_optimizer"] = False

@@ -55,6 +55,7 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "overlap_param_gather": (True,),
     "moment_dtype": ("fp32",),
     "fused_optimizer": (True, False),
+    "fsdp_version": (1, 2),
     "cp_comm_type": tuple(mesh.STRATEGIES),
 }
 OPTIM, LISTS = f"--{mesh.OPTIM}", mesh.LISTS
@@ -69,7 +70,7 @@ def export_accelerate(job: Job, traits: RuntimeTraits, layout: Layout) -> Launch
     """
     refuse(job, layout, WRITTEN, traits)
     module = trained_file(job, layout, traits)
-    config = nested(_keys(job, layout))
+    config = nested(_keys(job, layout, traits))
     keys = tuple(flat(config))
     return LaunchConfig(
         runtime=mesh.RUNTIME,
@@ -87,7 +88,7 @@ def export_accelerate(job: Job, traits: RuntimeTraits, layout: Layout) -> Launch
     )
 
 
-def _keys(job: Job, layout: Layout) -> Written:
+def _keys(job: Job, layout: Layout, traits: RuntimeTraits) -> Written:
     sharded, precision = layout.zero_stage > 0, job.training.precision
     plain = "NO" if job.cluster.num_gpus == 1 else "MULTI_GPU"  # adapters alone
     return {
@@ -96,7 +97,7 @@ def _keys(job: Job, layout: Layout) -> Written:
         mesh.PRECISION: "no" if precision == "tf32" or _is_narrow(job) else precision,
         mesh.NODES: sum(group.num_nodes for group in job.cluster.groups),
         mesh.RANKS: job.cluster.num_gpus,
-        **(_sharded(job, layout) if sharded else {}),
+        **(_sharded(job, layout, traits.sharding.version) if sharded else {}),
         mesh.BACKEND: "INDUCTOR" if job.options.compile else None,
         mesh.REGIONAL: True if job.options.compile else None,
     }
@@ -107,24 +108,31 @@ def _is_narrow(job: Job) -> bool:
     return job.training.state_precision == "bf16"
 
 
-def _sharded(job: Job, layout: Layout) -> Written:
-    """FSDP2 and its mesh."""
+def _sharded(job: Job, layout: Layout, version: int) -> Written:
+    """FSDP2 and its mesh, or FSDP1, which has none and names its strategy."""
+    flat = version == 1
     return {
-        mesh.VERSION: 2,
-        mesh.RESHARDS: layout.zero_stage == 3,
+        mesh.VERSION: version,
+        mesh.STRATEGY: _strategy(layout) if flat else None,
+        mesh.RESHARDS: None if flat else layout.zero_stage == 3,
+        mesh.ORIGINAL: False if flat else None,
         mesh.WRAPS: "TRANSFORMER_BASED_WRAP",
         mesh.OFFLOADS: False,
         mesh.PARTS: False,
         mesh.LOADS: True,
         mesh.SAVES: "SHARDED_STATE_DICT",
-        mesh.REPLICATE: layout.dp_replicate,
-        mesh.SHARD: layout.dp_shard,
-        mesh.TP: layout.tp,
-        mesh.CP: layout.cp,
+        mesh.REPLICATE: None if flat else layout.dp_replicate,
+        mesh.SHARD: None if flat else layout.dp_shard,
+        mesh.TP: None if flat else layout.tp,
+        mesh.CP: None if flat else layout.cp,
         mesh.EXCHANGE: mesh.STRATEGIES[job.options.cp_comm_type or "all_gather"]
         if layout.cp > 1
         else None,
     }
+
+
+def _strategy(layout: Layout) -> str:
+    return "FULL_SHARD" if layout.zero_stage == 3 else "SHARD_GRAD_OP"
 
 
 def _text(job: Job, layout: Layout, config: Mapping[str, object]) -> str:

@@ -58,6 +58,7 @@ QUANTISATION = BitsAndBytesConfig(
     bnb_4bit_quant_type="nf4",
     bnb_4bit_use_double_quant=True,
     bnb_4bit_compute_dtype=torch.{dtype},
+    bnb_4bit_quant_storage=torch.{dtype},  # as the other weights: flat parameters have one type
 )
 """
 ADAPTERS = """

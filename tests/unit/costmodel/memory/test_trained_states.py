@@ -265,3 +265,14 @@ def test_inputs_of_a_gated_silu_in_fp8_are_a_byte_each_less(job_of):
     )
     spared = usual.memory.activations - stored.memory.activations
     assert spared[0, 0] == pytest.approx(4 * 2048 * 2 * F)
+
+
+def test_fsdp_shards_4_bit_weights_but_not_their_scales(job_of):
+    """Per weight half a byte over the ranks; a byte of 64 and four of 16,384 on every rank."""
+    job = job_of(small(trained=lora(method="qlora")))
+    memory = priced(job, dp=8, zero_stage=3).memory
+    matrices = (H * HEADS * D, *2 * (H * GROUPS * D,), HEADS * D * H, *3 * (H * F,))
+    scales = sum(one // 64 + 4 * -(-one // 64 // 256) + 4 * 16 + 4 * 256 + 4 for one in matrices)
+    others = 4 * 2 * 2 * H + 2 * H + 2 * 2 * np.ceil(V / 128) * 128 * H
+    whole = 4 * LINEAR / 2 + others
+    assert memory.weights[0, 0] == pytest.approx(whole / 8 + 4 * scales)

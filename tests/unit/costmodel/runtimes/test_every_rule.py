@@ -458,9 +458,21 @@ ROWS = {
         rows("deepspeed", {"tp": 1}, **LORA) + rows("deepspeed", {"tp": 2}),
     ),
     "quantised_weights_are_replicated": (
-        rows("accelerate", {"zero_stage": 2}, {"zero_stage": 1}, **QLORA),
-        rows("accelerate", {"zero_stage": 0}, **QLORA)
-        + rows("accelerate", {"zero_stage": 2}, **LORA),
+        rows("accelerate", {"zero_stage": 2}, options={"fsdp_version": 2}, **QLORA)
+        + rows("accelerate", {"zero_stage": 3}, options={"fsdp_version": 2}, **QLORA),
+        rows("accelerate", {"zero_stage": 0}, options={"fsdp_version": 2}, **QLORA)
+        + rows("accelerate", {"zero_stage": 3}, **QLORA)
+        + rows("accelerate", {"zero_stage": 3}, **LORA),
+    ),
+    "flat_parameters_have_no_mesh": (
+        rows("accelerate", {"cp": 2}, **QLORA)
+        + rows("accelerate", {"tp": 2}, {"dp_replicate": 2}, options={"fsdp_version": 1}),
+        rows("accelerate", {"zero_stage": 3}, options={"fsdp_version": 1})
+        + rows("accelerate", {"cp": 2}, {"tp": 2}, {"dp_replicate": 2}),
+    ),
+    "runtime_has_versions_of_fsdp": (
+        rows("fsdp2", {}, options={"fsdp_version": 2}),
+        rows("accelerate", {}, options={"fsdp_version": 2}) + rows("fsdp2", {}),
     ),
     "quantised_weights_are_whole": (
         rows("deepspeed", {"zero_stage": 3}, **QLORA),

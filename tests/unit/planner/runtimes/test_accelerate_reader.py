@@ -113,6 +113,14 @@ def test_what_is_wrong_has_a_name(changes, cause, verdict):
     assert causes(read(**changes))[cause] == verdict
 
 
+@pytest.mark.parametrize(("strategy", "stage"), [("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2)])
+def test_the_first_fsdp_is_read_with_its_strategy(strategy, stage):
+    reading = read(**fsdp(fsdp_version=1, fsdp_sharding_strategy=strategy))
+    assert reading.job.options.fsdp_version == 1
+    assert reading.layout.zero_stage == stage
+    assert read().job.options.fsdp_version is None
+
+
 def test_a_mesh_without_shards_breaks_a_rule_of_the_runtime():
     """The layout is read; the rule that it breaks is the cost model's."""
     assert read(**parallel(tp_size=8)).layout.tp == 8

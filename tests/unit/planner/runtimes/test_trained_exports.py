@@ -87,6 +87,21 @@ def test_adapters_alone_are_replicated_without_fsdp(make_job):
     assert not {one.name for one in config.environment} & {"ACCELERATE_USE_FSDP"}
 
 
+@pytest.mark.parametrize(("stage", "strategy"), [(3, "FULL_SHARD"), (2, "SHARD_GRAD_OP")])
+def test_4_bit_weights_are_sharded_by_the_first_fsdp(make_job, stage, strategy):
+    job = wanted(make_job, "accelerate", WAYS["qlora"])
+    config = EXPORTERS["accelerate"](job, Layout(dp=8, zero_stage=stage))
+    keys = {name.partition(".")[2] or name: value for name, value in config.keys}
+    assert (keys["fsdp_version"], keys["fsdp_sharding_strategy"]) == ("1", strategy)
+    assert keys["fsdp_use_orig_params"] == "false"
+    assert "fsdp_reshard_after_forward" not in keys
+    assert not any(name.startswith("parallelism_config") for name in keys)
+    assert "bnb_4bit_quant_storage=torch.bfloat16" in config.files[1].text
+    stated = {one.name: one.value for one in config.environment}
+    assert stated["FSDP_VERSION"] == "1"
+    assert stated["FSDP_SHARDING_STRATEGY"] == strategy
+
+
 def test_experts_of_transformers_get_no_adapters(make_job):
     trained = Trained(method="lora", rank=8, modules=("all",))
     with pytest.raises(UnsupportedError, match="use modules=attention"):
