@@ -25,6 +25,16 @@ SINGLE_NORM_TENSORS = 3
 and the layer's input, of which they keep copies. Source: as above."""
 
 
+PARALLEL_LOSS_BYTES = 16.0
+"""Peak bytes of each logit where torch's own loss runs on a vocabulary that tensor ranks share.
+
+Four fp32 tensors in its backward pass: the log-probabilities, zeros with a one at each label, the
+exponentials and the sum of the last two.
+Source: pytorch v2.9 `distributed/tensor/parallel/loss.py`, _nll_loss_and_log_softmax_backward;
+pytorch/torchtitan @b5bcd76c components/loss.py, _LossParallelCrossEntropy.
+"""
+
+
 def tiled_layer_columns(candidates: Candidates, width: int) -> FloatColumn:
     """Elements per token in the backward pass of a layer with a tiled MLP of that width.
 
@@ -96,10 +106,12 @@ def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
     fused_logits_loss_fn; pytorch/torchtitan @b5bcd76c components/loss.py, ChunkedLossWrapper;
     tests/oracles/test_tiles.py counts them.
     """
-    whole, tiling = candidates.traits.kernels.head_bytes_per_logit, candidates.traits.tiling
-    tile = whole if tiling.loss_chunks else min(whole, HEAD_BYTES["eager"])
+    kernels, tiling = candidates.traits.kernels, candidates.traits.tiling
+    shared = (candidates.table.tp > 1) & (kernels.head_bytes_per_logit == kernels.eager_loss_bytes)
+    whole = np.where(shared, PARALLEL_LOSS_BYTES, kernels.head_bytes_per_logit)
+    tile = whole if tiling.loss_chunks else np.minimum(whole, HEAD_BYTES["eager"])
     if candidates.job.options.liger:
-        tile = candidates.job.training.storage_bytes
+        tile = np.full(len(whole), float(candidates.job.training.storage_bytes))
     return np.where(candidates.table.tiled_loss == 1, tile, whole)
 
 

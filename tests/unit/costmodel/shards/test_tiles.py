@@ -152,6 +152,16 @@ def test_chunks_hold_an_eighth_of_the_logits_and_sums_in_fp32(
     assert whole - chunked == pytest.approx(saved, rel=1e-9)
 
 
+@pytest.mark.parametrize(("tp", "each"), [(1, 14), (2, 16)])
+def test_a_loss_of_torch_on_a_shared_vocabulary_has_four_fp32_tensors_at_once(make_job, tp, each):
+    tokens = 8192
+    job = long_job(make_job, tokens, "torchtitan")
+    job = job.model_copy(update={"options": RuntimeOptions(compile=False)})
+    table = LayoutTable.of([Layout(tp=tp, dp=8 // tp, zero_stage=3)])
+    found = head_bytes(context_for(job).with_table(table), np.array([float(tokens)]))
+    assert found == pytest.approx(each * tokens * V / tp + 2 * tokens * H, rel=1e-9)
+
+
 def test_chunks_add_their_gradients_of_the_table_in_fp32(make_job):
     job = long_job(make_job, 8192, "torchtitan")
     layouts = [Layout(dp=8, zero_stage=3, tiled_loss=one) for one in (False, True)]
