@@ -15,20 +15,9 @@ if TYPE_CHECKING:
 
 Method = Literal["lora", "qlora", "frozen"]
 AttentionProjection = Literal[
-    "q",
-    "k",
-    "v",
-    "q_down",
-    "q_up",
-    "kv_down",
-    "kv_up",
-    "o_down",
-    "o",
-    "output_gate",
-    "index_q",
-    "index_k",
-    "index_weights",
-]
+    "q", "k", "v", "q_down", "q_up", "kv_down", "kv_up", "o_down", "o", "output_gate",
+    "index_q", "index_k", "index_weights",
+]  # fmt: skip
 """Of attention: latent and low-rank ones down and up, a gate on the output, an indexer."""
 MixerProjection = Literal["in_proj", "x_proj", "dt_proj", "low_down", "low_up", "out_proj"]
 """Of mixers that carry a state, and of short convolutions: into them, inside Mamba-1, decay and
@@ -47,18 +36,11 @@ GROUPS: dict[str, tuple[Projection, ...]] = {
 """Names for several matrices at once; those of them that a model has."""
 ALIASES: dict[str, tuple[Projection, ...]] = {
     "all-linear": GROUPS["all"],
-    "linear_qkv": ("q", "k", "v"),
-    "linear_proj": ("o",),
-    "linear_fc1": ("gate", "up"),
-    "linear_fc2": ("down",),
-    "q_proj": ("q", "q_up"),
-    "k_proj": ("k",),
-    "v_proj": ("v",),
-    "o_proj": ("o",),
-    "gate_proj": ("gate",),
-    "up_proj": ("up",),
-    "down_proj": ("down",),
-}
+    "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",),
+    "linear_fc1": ("gate", "up"), "linear_fc2": ("down",),
+    "q_proj": ("q", "q_up"), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("o",),
+    "gate_proj": ("gate",), "up_proj": ("up",), "down_proj": ("down",),
+}  # fmt: skip
 """What runtimes call them. Source: Megatron Core `transformer/attention.py` and `mlp.py`;
 transformers `models/llama/modeling_llama.py`; huggingface/peft `tuners/lora/config.py`."""
 CARRYING: tuple[Mixer, ...] = ("linear_attention", "mamba", "attention_and_mamba", "convolution")

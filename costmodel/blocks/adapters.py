@@ -51,10 +51,12 @@ class _Sizes:
     """Of one adapter on one rank."""
 
     rows: FloatColumn
-    """Tokens that it sees."""
+    """Tokens whose inputs it reads."""
+    added_rows: FloatColumn
+    """Tokens whose outputs it adds to."""
     inputs: FloatColumn
     outputs: FloatColumn
-    """Columns that it adds to, of those rows."""
+    """Columns that it adds to, of those."""
     first: Product
     second: Product
 
@@ -86,7 +88,7 @@ def _adapter(shapes: Shapes, matrix: Matrix) -> Part:
         machine, machine.half, [sizes.first, sizes.second], shapes.gradient_bytes
     )
     fixed = KERNELS * machine.constants.launch_seconds
-    outputs = shapes.storage * sizes.rows * sizes.outputs
+    outputs = shapes.storage * sizes.added_rows * sizes.outputs
     inputs = shapes.storage * sizes.rows * sizes.inputs
     added = shapes.accumulation_seconds(
         matrix.adapter_params(rank) / (shapes.table.etp if matrix.experts else shapes.table.tp)
@@ -119,22 +121,24 @@ def _sizes(shapes: Shapes, matrix: Matrix) -> _Sizes:
     """Products of one rank.
 
     Beside columns the first half is cut along its rank, beside rows along its inputs; the second
-    along its outputs either way.
-    Source: Megatron-Bridge as above: linear_in and linear_out.
+    along its outputs either way. `Adapting.local`: the half at the cut side alone is cut.
+    Source: Megatron-Bridge as above: linear_in and linear_out; modelscope/mcore-bridge @f020e47
+    `tuners/lora.py`, LoraParallelLinear.update_layer.
     """
     zero, rank = np.zeros(shapes.size), _rank(shapes)
+    local = shapes.traits.adapting.local and not matrix.experts
     cut = shapes.table.etp if matrix.experts else shapes.table.tp
-    rows = _rows(shapes, matrix)
-    by_rows = matrix.cut == "rows"
-    inner = zero + rank if by_rows else rank / cut
+    by_rows, whole = matrix.cut == "rows", matrix.cut == "whole"
+    rows, own = _rows(shapes, matrix), shapes.tokens / shapes.residual_shards
+    inner = zero + rank if by_rows or local else rank / cut
     inputs = matrix.inputs / cut if by_rows else zero + matrix.inputs
-    outputs = matrix.outputs / cut
+    outputs = zero + matrix.outputs if local and (by_rows or whole) else matrix.outputs / cut
     added = outputs
-    if by_rows and not matrix.experts:
+    if by_rows and not matrix.experts and not local:
         added = matrix.outputs / shapes.residual_shards
-    return _Sizes(
-        rows, inputs, added, Product(rows, inner, inputs), Product(rows, outputs, zero + rank)
-    )
+    first = Product(own if local and not by_rows else rows, inner, inputs)
+    second = Product(own if local and by_rows else rows, outputs, zero + rank)
+    return _Sizes(first.m, second.m, inputs, added, first, second)
 
 
 def _rows(shapes: Shapes, matrix: Matrix) -> FloatColumn:
@@ -211,6 +215,9 @@ def adapter_exchange(shapes: Shapes, matrix: Matrix) -> ForwardBackward:
         return collective_seconds(shapes.machine, operation, column * width, links)
 
     rank, inputs, outputs = float(_rank(shapes)), float(matrix.inputs), float(matrix.outputs)
+    if shapes.traits.adapting.local:  # gathered before, or summed behind, the one half that is cut
+        half = seconds("all_reduce", rank) / 2 * (matrix.cut != "whole")
+        return ForwardBackward(half, half, np.zeros(shapes.size))
     if matrix.cut == "rows":
         forward = seconds("all_reduce", rank) + seconds("all_gather", outputs)
         backward = seconds("all_reduce", rank) + parallel * seconds("all_gather", outputs)

@@ -101,16 +101,21 @@ def adapter_rank_params(
 
     Source: `Matrix.adapter_params`; Megatron-Bridge @067f987d `peft/utils.py`, its adapter:
     either half is cut over the tensor ranks, whichever way the matrix is, and the local experts of
-    a rank share one.
+    a rank share one. `Adapting.local`: mcore-bridge @f020e47 `tuners/lora.py`, LoraParallelLinear.
     """
     shared, experts = np.zeros((2, len(table)))
     rank = (kind.trained.rank if kind.trained else None) or 0
-    for matrix in adapted_matrices(kind, joined=runtime(job.runtime).adapting.joins):
-        size = matrix.adapter_params(rank)
+    adapting = runtime(job.runtime).adapting
+    own = kind.moe.num_experts / table.ep if kind.moe and adapting.local else 1
+    for matrix in adapted_matrices(kind, joined=adapting.joins):
         if matrix.experts:
-            experts = experts + size / table.etp
+            experts = experts + own * matrix.adapter_params(rank) / table.etp
+        elif adapting.local:
+            cut = {one: table.tp if matrix.cut == one else 1 for one in ("columns", "rows")}
+            whole = matrix.inputs / cut["rows"] + matrix.outputs / cut["columns"]
+            shared = shared + rank * whole
         else:
-            shared = shared + size / table.tp
+            shared = shared + matrix.adapter_params(rank) / table.tp
     return shared, experts
 
 

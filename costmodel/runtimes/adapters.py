@@ -74,6 +74,17 @@ def adapters_leave_fsdp_out(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "etp",
+    "adapters of ms-swift stand beside whole experts: use etp=1",
+    "modelscope/mcore-bridge tuners/lora.py: LoRA does not support ETP",
+)
+def adapters_leave_experts_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each expert has adapters of its own, which no tensor rank cuts."""
+    experts = any({"gate", "up", "down"} & set(adapted(kind)) for kind in job.model.kinds)
+    return np.asarray((table.etp > 1) & (job.model.moe is not None) & experts)
+
+
+@rule(
     "tp",
     "adapters and frozen weights of models of transformers are not cut over tensor ranks: use tp=1",
     "huggingface/peft tuners/lora/layer.py: lora_A and lora_B are linear layers of their own",

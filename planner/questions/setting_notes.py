@@ -41,6 +41,11 @@ def setting_notes(on: Context) -> Iterator[str]:
         )
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
+    if job.model.trained and on.traits.adapting.local:
+        yield (
+            f"adapters of {job.runtime} are those that ms-swift adds (megatron sft --tuner_type "
+            "lora); megatron-bridge has its own, and launch files"
+        )
     if options.fp8_transpose_cache is not None and job.model.trained is None:
         yield "fp8_transpose_cache changes nothing: no weight is frozen, all keep their copies"
     elif options.fp8_transpose_cache is None and remade_bytes(job, on.traits):

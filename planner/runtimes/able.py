@@ -91,9 +91,9 @@ def able_runtimes(job: Job) -> tuple[str, ...]:
 def runtime_chosen(job: Job, *, files: bool) -> tuple[Job, str]:
     """The job under the first runtime that can, and why; as it is where its own can, or none.
 
-    A runtime can if it prices the job and, for `files`, if some layout has launch files.
+    A runtime can if it prices the job and, for `files` or adapters, some layout has launch files.
     """
-    reason = _unable(job) if files else unpriced(job)
+    reason = _unable(job) if files or job.model.trained else unpriced(job)
     names = able_runtimes(job) if reason else ()
     if not names:
         return job, ""

@@ -55,7 +55,7 @@ UNTRAINED = ("--layout", "dp=8", "--runtime", "megatron-lm")
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("estimate", *JOB, *UNTRAINED, "--train", "lora:rank=8"), "megatron-lm: use"),
+        (("estimate", *JOB, *UNTRAINED, "--train", "qlora:rank=8"), "megatron-lm: use"),
         (("estimate", *JOB, *SHARDED, "--train", "frozen:tower"), "has no tower"),
         (("estimate", *JOB, *SHARDED, "--train", "lora:rank=8,modules=x"), "no layer has"),
         (("estimate", *JOB, *SHARDED, "--loss-tokens", "0"), "--loss-tokens"),

@@ -23,6 +23,9 @@ class Adapting:
     """Queries, keys and values are one matrix with one adapter, and so are gate and up."""
     experts: bool = False
     """Routed experts may have adapters: the local ones of a rank share one."""
+    local: bool = False
+    """Halves of adapters beside the uncut side of a matrix are whole, and see a rank's own tokens;
+    every expert has adapters of its own."""
     caches_transposes: bool = True
     """Of frozen weights in 8 bits alone the transpose is kept, where products need one."""
     plain_replicas: bool = False

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from trainplan.costmodel.architecture import ModelSpec, adapted, projections
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.key_tables import OTHERS, KeyTable, key_table, translated
+from trainplan.planner.runtimes.megatron_bridge.write_recipe import JOINED, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 
@@ -56,6 +59,9 @@ def key_lines(target: str, job: Job, layout: Layout) -> KeyLines:
         PlanError: Megatron-LM does not express the layout.
     """
     table = key_table(OTHERS[target])
+    adapters = _adapters(job.model) if target == "ms-swift" and job.model.trained else ()
+    if adapters:
+        job = job.model_copy(update={"model": job.model.model_copy(update={"trained": None})})
     arguments = MEGATRON_LM(job, layout).arguments
     ours = [a for a in arguments if a.flag not in OF_USER]
     if not table.shape:
@@ -68,7 +74,22 @@ def key_lines(target: str, job: Job, layout: Layout) -> KeyLines:
     )
     keys = tuple(translated(table, known))
     notes = (*table.notes, "a key that is not printed keeps the default of the project")
-    return KeyLines(table.target, table.commit, tuple(_lines(table, keys)), lacking, notes)
+    return KeyLines(table.target, table.commit, (*_lines(table, keys), *adapters), lacking, notes)
+
+
+def _adapters(model: ModelSpec) -> tuple[str, ...]:
+    """Options of ms-swift; its adapters stand beside joined matrices alone.
+
+    Source: modelscope/ms-swift @3602360a `swift/megatron/arguments/megatron_args.py`,
+    MegatronTunerMixin.
+    """
+    names, there = ({n for kind in model.kinds for n in of(kind)} for of in (adapted, projections))
+    words = list(dict.fromkeys(WHOLE.get(name, name) for name in sorted(names)))
+    rank = model.trained.rank if model.trained else None
+    if any(group & names and group & there - names for group in JOINED):
+        raise UnsupportedError(f"ms-swift adapts joined matrices: name all of {', '.join(words)}")
+    modules = "all-linear" if names == there else " ".join(words)
+    return ("--tuner_type lora", f"--lora_rank {rank}", f"--target_modules {modules}")
 
 
 OF_RUN = frozenset(

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.conftest import SMALL_MOE
+from tests.conftest import SMALL_DENSE, SMALL_MOE
 from trainplan.costmodel.architecture.trained import Trained
-from trainplan.costmodel.blocks.adapters import _adapter
+from trainplan.costmodel.blocks.adapters import _adapter, _sizes, adapter_exchange
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.calibration.machine import context_for
+from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
@@ -41,3 +42,29 @@ def test_those_of_experts_by_their_own_tensor_ranks(monkeypatch):
         assert added[-1] == pytest.approx(np.array([matrix.adapter_params(RANK) / own]))
         seen.add(own)
     assert seen == {TP, ETP}
+
+
+@pytest.mark.parametrize(("parallel", "sharded"), [(True, TP), (False, 1)])
+def test_adapters_of_ms_swift_send_their_rank_alone_and_read_own_tokens(parallel, sharded):
+    """Beside columns the first half reads a rank's own tokens, beside rows the second adds so."""
+    trained = Trained(method="lora", rank=RANK, modules=("q", "k", "v", "o"))
+    job = Job(
+        model=SMALL_DENSE.model_copy(update={"trained": trained}),
+        training=TrainingSpec(seq_length=2048, global_batch_size=32),
+        cluster=parse_cluster("1x8:h100-sxm"),
+        runtime="megatron-lm",
+    )
+    layout = Layout(tp=TP, dp=4, sequence_parallel=parallel)
+    of = shapes(context_for(job).with_table(LayoutTable.of([layout])))
+    (kind,) = of.job.model.kinds
+    columns, rows = adapted_matrices(kind, joined=True)
+    links = group(of.machine, of.table.tp, np.ones_like(of.table.tp))
+    moved = np.array([2.0 * 2048 * RANK])
+    summed = collective_seconds(of.machine, "all_reduce", moved, links)
+    for matrix in (columns, rows):
+        sent = adapter_exchange(of, matrix)
+        assert sent.forward + sent.backward == pytest.approx(summed)
+    first, second = _sizes(of, columns), _sizes(of, rows)
+    assert (first.rows, first.added_rows) == (2048 / sharded, 2048)
+    assert (second.rows, second.added_rows) == (2048, 2048 / sharded)
+    assert (first.outputs, second.outputs) == (columns.outputs / TP, rows.outputs)

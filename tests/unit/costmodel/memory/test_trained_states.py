@@ -103,6 +103,27 @@ def test_either_half_of_an_adapter_is_cut_over_tensor_ranks(job_of):
     assert held.trained.layers[0][0] == JOINED / 4
 
 
+def test_ms_swift_cuts_the_half_at_the_cut_side_alone(job_of):
+    """Of qkv, gate and up the second half, of the output and down projections the first."""
+    job = job_of(small(trained=lora()), "megatron-lm")
+    held = held_params(job, LayoutTable.of([Layout(dp=8), Layout(tp=4, dp=2)]))
+    columns = (H + (HEADS + 2 * GROUPS) * D / 4) + (H + 2 * F / 4)
+    rows = (HEADS * D / 4 + H) + (F / 4 + H)
+    assert held.trained.layers[0].tolist() == [JOINED, RANK * (columns + rows)]
+
+
+def test_experts_have_adapters_of_their_own_under_ms_swift(make_job):
+    job = make_job("small-moe", "1x8:h100-sxm")
+    model, moe = job.model, job.model.moe
+    model = ModelSpec.model_validate(model.model_dump() | {"trained": lora("mlp").model_dump()})
+    job = job.model_copy(update={"model": model, "runtime": "megatron-lm"})
+    held = held_params(job, LayoutTable.of([Layout(dp=8, ep=2), Layout(dp=8, ep=4)]))
+    kind = next(n for n, one in enumerate(model.kinds) if one.feed_forward == "moe")
+    width, h, ups = moe.moe_intermediate_size, model.hidden_size, 1 + model.gated_mlp
+    each = RANK * (2 * h + (ups + 1) * width)
+    assert held.trained.experts[kind].tolist() == [each * moe.num_experts / ep for ep in (2, 4)]
+
+
 def test_local_experts_of_a_rank_share_an_adapter(make_job):
     job = make_job("small-moe", "1x8:h100-sxm")
     model, moe = job.model, job.model.moe

@@ -40,6 +40,7 @@ MLA = {
 MAMBA = {"mixer": "mamba", "ssm": SsmSpec(num_heads=48, head_dim=64, state_size=128)}
 TRAINING = {"global_batch_size", "seq_length", "precision", "state_precision", "loss_tokens"}
 LORA = {"trained": Trained(method="lora", rank=12, modules=("attention",))}
+WHOLE_LORA = Trained(method="lora", rank=12, modules=("all",))
 QLORA = {"trained": Trained(method="qlora", rank=12, modules=("attention",))}
 SINKS = {"attention_sinks": True}
 RACKS, NODES = "36x4:gb200", "8x8:h100-sxm"
@@ -452,6 +453,10 @@ ROWS = {
             cluster=MIXED,
         ),
         rows("deepspeed", {}, cluster=MIXED) + rows("deepspeed", OFFLOADED),
+    ),
+    "adapters_leave_experts_whole": (
+        of({"etp": 2}, trained=WHOLE_LORA, **experts()),
+        of({"etp": 2}, **LORA, **experts()) + of({"etp": 2}, **experts()),
     ),
     "adapters_are_whole": (
         rows("deepspeed", {"tp": 2}, **LORA),

@@ -6,6 +6,8 @@ import pytest
 import yaml
 
 from tests import megatron_jobs as models
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
@@ -60,6 +62,29 @@ def test_options_take_their_values_as_words():
     lines = stated("ms-swift").lines
     assert "--recompute_modules core_attn mlp" in lines
     assert "--sequence_parallel true" in lines
+
+
+@pytest.mark.parametrize(
+    ("modules", "expected"),
+    [
+        ("all", "all-linear"),
+        ("linear_qkv,o", "linear_qkv linear_proj"),
+        ("mlp", "linear_fc2 linear_fc1"),
+    ],
+)
+def test_adapters_are_options_of_ms_swift(modules, expected):
+    trained = {"method": "lora", "rank": 8, "modules": tuple(modules.split(","))}
+    model = ModelSpec.model_validate(models.DENSE.model_dump() | {"trained": trained})
+    lines = stated("ms-swift", model).lines
+    assert {"--tuner_type lora", "--lora_rank 8", f"--target_modules {expected}"} <= set(lines)
+    assert "--tensor_model_parallel_size 2" in lines
+
+
+def test_adapters_beside_a_part_of_a_joined_matrix_are_refused():
+    trained = {"method": "lora", "rank": 8, "modules": ("q", "o")}
+    model = ModelSpec.model_validate(models.DENSE.model_dump() | {"trained": trained})
+    with pytest.raises(UnsupportedError, match="name all of linear_proj, linear_qkv"):
+        stated("ms-swift", model)
 
 
 @pytest.mark.parametrize("target", ["primus", "flagscale"])
