@@ -131,6 +131,8 @@ def recompute_subsets(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...],
 
 def tiled_losses(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
     """Values of tiled_loss."""
+    if traits.tiling.fused_loss:
+        return (job.options.liger is not None,)
     return (False, True) if traits.tiling.loss else (False,)
 
 

@@ -20,6 +20,7 @@ from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
 from trainplan.costmodel.runtimes.traits import Communication, Recipe, Setting
+from trainplan.costmodel.runtimes.traits.tiling import Tiling
 
 
 @rule(
@@ -46,6 +47,18 @@ def mesh_has_shards(job: Job, table: LayoutTable) -> BoolColumn:
     shard = table.dp // table.dp_replicate
     alone = (shard * table.cp == 1) & (table.tp > 1)
     return np.asarray(alone | ((shard == 1) & (table.dp_replicate > 1)))
+
+
+@rule(
+    "tiled_loss",
+    "kernels of Liger tile the loss, always, and nothing else does: use tiled_loss=true with the "
+    "option liger=0.6, and leave both out otherwise",
+    "linkedin/Liger-Kernel src/liger_kernel/transformers/monkey_patch.py, "
+    "fused_linear_cross_entropy; huggingface/transformers training_args.py, use_liger_kernel",
+)
+def liger_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
+    """Output projection and loss are one operation."""
+    return np.asarray((table.tiled_loss == 1) != (job.options.liger is not None))
 
 
 ACCELERATE = replace(
@@ -81,7 +94,10 @@ ACCELERATE = replace(
         mesh_has_shards,
         quantised_weights_are_replicated,
         flat_parameters_have_no_mesh,
+        liger_tiles_the_loss,
     ),
+    has_liger=True,  # transformers training_args.py, use_liger_kernel
+    tiling=Tiling(loss=True, fused_loss=True),
     adapting=replace(ADAPTING, plain_replicas=True),
     # transformers training_args.py: adamw_torch, below torch 2.8 the default
     recipe=Recipe(fused_optimizer=False),

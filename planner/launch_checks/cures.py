@@ -40,7 +40,7 @@ WORTH_MORE = 0.05
 """A share of a step that one edit more has to save."""
 MOST_SIMULATED, MOST_ALIKE, MOST_WRITTEN = 24, 3, 400
 """Sets whose schedules are run, of those that change the same, and that are written for it."""
-KERNELS = {"cross_entropy": ("jit", "fused"), "attention": ()}
+KERNELS = {"cross_entropy": ("jit", "fused"), "attention": (), "liger": ("0.6",)}
 """Options that no search varies and whose kernels differ in memory, with values that take less."""
 FORMATS = ("gradient_dtype", "moment_dtype", STATES)
 """Options that change what is computed."""
@@ -60,15 +60,15 @@ class Cures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """Codes of columns, and an option with its value."""
+    """Codes of columns, or an option with its value and the columns that come with it."""
 
     columns: Mapping[str, object]
     options: Mapping[str, object]
 
     @property
     def edits(self) -> tuple[str, ...]:
-        axes = (FIELDS[name].path for name in self.columns)
-        return (*axes, *(f"options.{name}" for name in self.options))
+        options = tuple(f"options.{name}" for name in self.options)
+        return options or tuple(FIELDS[name].path for name in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,15 @@ class _Search:
     def moves(self) -> Sequence[_Move]:
         found = dict.fromkeys(self._columns())
         axes = [_Move(dict(columns), {}) for columns in found if columns]
-        return (*axes, *(_Move({}, {name: value}) for name, value in self._options()))
+        fused = self.case.context.traits.tiling.fused_loss
+        chosen = (
+            _Move(
+                {"tiled_loss": value is not None} if fused and name == "liger" else {},
+                {name: value},
+            )
+            for name, value in self._options()
+        )
+        return (*axes, *chosen)
 
     @cached_property
     def bits(self) -> IntMatrix:

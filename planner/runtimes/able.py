@@ -60,10 +60,11 @@ def unwritten(job: Job) -> str | None:
     group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": PAIR})
     cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
     plain = job.model_copy(update={"cluster": cluster, "training": training})
+    tiled = RUNTIMES[job.runtime].tiling.fused_loss and job.options.liger is not None
     reasons = []
     for stage in (1, 0, 2, 3):
         try:
-            exporter(plain, Layout(dp=PAIR, zero_stage=stage))
+            exporter(plain, Layout(dp=PAIR, zero_stage=stage, tiled_loss=tiled))
         except PlanError as error:
             reasons.append(str(error))
         else:

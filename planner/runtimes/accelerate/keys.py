@@ -34,6 +34,7 @@ STORED, OLDER_STORED = "dtype", "torch_dtype"
 """Type a script loads weights in. Source: huggingface/transformers
 `examples/pytorch/language-modeling/run_clm.py`, ModelArguments."""
 OPTIM, LISTS = "optim", "adamw_torch"
+LIGER = "use_liger_kernel"
 """Option of the script, and AdamW on lists of tensors. Source: huggingface/transformers
 `training_args.py`, OptimizerNames."""
 VERSION = Option(f"{FSDP}.fsdp_version", 1)

@@ -307,6 +307,9 @@ def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
         options["fused_optimizer"] = False
         entry = Entry(value=False, origin="stated", written=word.text, place=word.place)
         keys.notes.note("options.fused_optimizer", entry)
+    if (liger := script.switch(mesh.LIGER)) is not None and liger.value:
+        options["liger"] = "0.6"
+        keys.notes.note("options.liger", liger._replace(value="0.6"))
     strategy = keys.of(mesh.EXCHANGE)
     names = {written: ours for ours, written in mesh.STRATEGIES.items()}
     if degrees.cp > 1 and strategy not in names:
@@ -329,7 +332,7 @@ def _stage(keys: Keys) -> int:
 
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
-    recompute = script.switch(CHECKPOINTING)
+    recompute, liger = script.switch(CHECKPOINTING), script.switch(mesh.LIGER)
     full = (recompute is not None and recompute.value) or keys.of(mesh.PARTS)
     layout = Layout.model_validate(
         {
@@ -339,6 +342,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
             "dp_replicate": degrees.replicate,
             "zero_stage": _stage(keys),
             "micro_batch_size": micro,
+            "tiled_loss": bool(liger and liger.value),
             **(FULL if full else {}),
         }
     )
@@ -349,6 +353,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
         "dp_replicate": keys.entry(None, mesh.REPLICATE),
         "zero_stage": keys.entry(None, mesh.POLICY, mesh.STRATEGY),
         "recompute": recompute or keys.entry(None, mesh.PARTS),
+        **({"tiled_loss": liger} if liger else {}),
     }
     note_layout(keys.notes, layout, entries)
     return layout

@@ -57,6 +57,7 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (True, False),
     "fsdp_version": (1, 2),
     "cp_comm_type": tuple(mesh.STRATEGIES),
+    "liger": ("0.6",),
 }
 OPTIM, LISTS = f"--{mesh.OPTIM}", mesh.LISTS
 
@@ -173,6 +174,8 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argu
         yield option("precision", f"--{mesh.STORED}", "bfloat16")
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
+    if layout.tiled_loss:
+        yield switch("model", f"--{mesh.LIGER}")
 
 
 def _notes(job: Job, layout: Layout) -> Iterator[str]:
@@ -198,7 +201,7 @@ ACCELERATE = Exporter(
     runtime=mesh.RUNTIME,
     export=export_accelerate,
     packs=IN_SCRIPT,
-    writes=WRITES | {"cp", "dp_replicate"},
+    writes=WRITES | {"cp", "dp_replicate", "tiled_loss"},
     optimizers=frozenset({"adamw", "adamw8bit"}),
     states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora", "qlora", "frozen"}),
@@ -209,7 +212,7 @@ ACCELERATE = Exporter(
     recorded_flags=mesh.RECORDED,
     of_others=frozenset(
         {
-            *(f"--{name}" for name in (MICRO, ACCUMULATED, SEQUENCE[0], mesh.STORED)),
+            *(f"--{name}" for name in (MICRO, ACCUMULATED, SEQUENCE[0], mesh.STORED, mesh.LIGER)),
             *(OPTIM, CHECKPOINTING),
         }
     ),

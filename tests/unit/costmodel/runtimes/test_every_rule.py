@@ -353,6 +353,13 @@ ROWS = {
         rows("torchtitan", *tp(4, 12)),
         rows("torchtitan", *tp(6)) + rows("torchtitan", *tp(12), **MLA),
     ),
+    "liger_tiles_the_loss": (
+        rows("accelerate", {"tiled_loss": 1})
+        + rows("accelerate", {"tiled_loss": 0}, options={"liger": "0.6"}),
+        rows("accelerate", {"tiled_loss": 0})
+        + rows("accelerate", {"tiled_loss": 1}, options={"liger": "0.6"})
+        + rows("deepspeed", {"tiled_loss": 1}),
+    ),
     "chunks_of_loss_are_equal": (
         rows("torchtitan", {"tiled_loss": 1}, {"tiled_loss": 1, "cp": 2}, seq_length=4100)
         + rows("torchtitan", {"tiled_loss": 1}, num_nextn_predict_layers=1),

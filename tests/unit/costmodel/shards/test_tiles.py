@@ -162,6 +162,15 @@ def test_a_loss_of_torch_on_a_shared_vocabulary_has_four_fp32_tensors_at_once(ma
     assert found == pytest.approx(each * tokens * V / tp + 2 * tokens * H, rel=1e-9)
 
 
+def test_liger_under_accelerate_holds_the_whole_gradient_of_the_table(make_job):
+    """Logits of a power of two of tokens, in 16 bits, and gradients of hidden states and table."""
+    tokens = 8192
+    job = with_liger(long_job(make_job, tokens, "accelerate"), "0.6")
+    table = LayoutTable.of([Layout(dp=8, zero_stage=3, tiled_loss=True)])
+    found = head_bytes(context_for(job).with_table(table), np.array([float(tokens)]))
+    assert found == pytest.approx(2 * 256 * V + 2 * (2 * tokens * H) + 2 * V * H, rel=1e-9)
+
+
 def test_chunks_add_their_gradients_of_the_table_in_fp32(make_job):
     job = long_job(make_job, 8192, "torchtitan")
     layouts = [Layout(dp=8, zero_stage=3, tiled_loss=one) for one in (False, True)]

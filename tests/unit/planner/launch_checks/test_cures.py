@@ -48,6 +48,18 @@ def test_the_first_edit_is_the_smallest_that_makes_it_run(make_job, model, clust
         assert not any(estimate(job, x).memory.fits for x in alone)
 
 
+def test_kernels_of_liger_are_an_edit_with_the_tiles_that_they_bring(make_job):
+    job = make_job("llama3.1-8b", "1x8:a100-sxm-80gb", 8, 32_768)
+    job = job.model_copy(update={"runtime": "accelerate"})
+    full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    layout = Layout(dp=8, zero_stage=3, **full)
+    assert not estimate(job, layout).memory.fits
+    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False)
+    found = check_launch(Reading("accelerate", "", job, layout, (), ()), options, Unlimited()).edits
+    (liger,) = [one.run for one in found if one.run.job.options.liger]
+    assert liger.layout == layout.model_copy(update={"tiled_loss": True})
+
+
 def test_edits_are_written_as_they_are_typed():
     changes = (
         SettingChange("--pipeline-model-parallel-layout", None, "Et|(t*2|)*3tL"),

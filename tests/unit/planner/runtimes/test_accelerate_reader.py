@@ -205,3 +205,11 @@ def test_a_yaml_that_names_a_json_of_deepspeed_is_read_as_that():
         assert (reading.layout.dp, reading.job.training.global_batch_size) == (8, 64)
         offload = reading.layout.offload
         assert (offload.optimizer, offload.parameters) == (0.5, "cpu")
+
+
+@pytest.mark.parametrize(("value", "on"), [((), True), (("true",), True), (("false",), False)])
+def test_kernels_of_liger_tile_the_loss(value, on):
+    file = {"starter": "accelerate", "starter_arguments": ("--config_file", "a.yaml")}
+    reading = read(of=launch("--use_liger_kernel", *value, nodes=None, gpus=None, **file))
+    assert reading.layout.tiled_loss is on
+    assert reading.job.options.liger == ("0.6" if on else None)

@@ -247,3 +247,11 @@ def test_tiles_are_a_module_that_the_script_calls():
     )
     with pytest.raises(UnsupportedError, match="not written for scaled losses"):
         export("deepspeed", scaled, **layout, **FULL)
+
+
+def test_kernels_of_liger_are_an_argument_of_the_trainer():
+    job = job_of("accelerate", liger="0.6")
+    config = export("accelerate", job, dp=8, zero_stage=3, tiled_loss=True)
+    assert "--use_liger_kernel" in [one.flag for one in config.arguments]
+    with pytest.raises(UnsupportedError, match="kernels of Liger tile the loss"):
+        export("accelerate", job, dp=8, zero_stage=3)
