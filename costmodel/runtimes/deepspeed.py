@@ -118,6 +118,8 @@ DEEPSPEED = RuntimeTraits(
     offloading=Offloading(  # runtime/zero/offload_config.py
         optimizer_step=0.001,  # ratio
         gradients=True,  # runtime/zero/stage_1_and_2.py and stage3.py, cpu_offload
+        pins="flat",
+        saves="whole",
         tiers=("cpu", "nvme"),
         parameters=(None, "cpu", "nvme"),
         # runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing; ArcticTraining

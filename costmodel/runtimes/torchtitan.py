@@ -97,7 +97,11 @@ TORCHTITAN = replace(
     ),
     state_precisions=("o0", "bf16"),  # training.dtype
     offloading=Offloading(  # training.enable_cpu_offload
-        optimizer_step=1.0, gradients=True, parameters=(None, "cpu"), offload_policy=offload_policy
+        optimizer_step=1.0,
+        gradients=True,
+        parameters=(None, "cpu"),
+        offload_policy=offload_policy,
+        pins="tensors",  # CPUOffloadPolicy, pin_memory
     ),
     footprint=replace(
         FSDP2.footprint,

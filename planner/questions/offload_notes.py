@@ -41,7 +41,7 @@ def offload_notes(layout: Layout, estimate: Estimate, profile: Profile | None) -
     node = estimate.memory.host
     if node.host_bytes and node.host_capacity_bytes is None:
         yield (
-            "host memory unknown: not checked, and a node needs "
+            "host memory unknown: not checked, and a node needs at least "
             f"{node.host_bytes / GIB:,.0f} GiB of it ({HOW})"
         )
     yield from host_notes(layout, profile)

@@ -210,7 +210,7 @@ def _node_words(node: NodeMemory) -> Iterator[str]:
     if node.host_bytes:
         known = node.host_capacity_bytes
         limit = f" of {gib(known)}" if known else ""
-        yield f"host {gib(node.host_bytes)}{limit} GiB a node"
+        yield f"host at least {gib(node.host_bytes)}{limit} GiB a node"
     if node.drive_bytes:
         yield f"drives {gib(node.drive_bytes)} of {gib(node.drive_capacity_bytes or 0)} GiB a node"
 
@@ -242,8 +242,8 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
     """Does it fit, with what chance, and by how much? Not known where a part is not priced."""
     if not memory.host.host_fits:
         return (
-            f"Does not fit (host_memory): a node needs {gib(memory.host.host_bytes)} GiB of host "
-            f"memory and has {gib(memory.host.host_capacity_bytes or 0)}."
+            f"Does not fit (host_memory): a node needs at least {gib(memory.host.host_bytes)} GiB "
+            f"of host memory and has {gib(memory.host.host_capacity_bytes or 0)}."
         )
     if not memory.host.drive_fits:
         return (

@@ -219,6 +219,9 @@ MEGATRON_CORE = RuntimeTraits(
     offloading=Offloading(
         offload_policy=offload_policy,
         in_series=True,
+        pins="tensors",
+        saves="shards",
+        workers=2,  # training/arguments.py:3319, --num-workers
         # --optimizer-offload-fraction: training/arguments.py:2922, any float; the parameters of a
         # rank go to the host one by one until they hold as much (cpu_offloading/hybrid_optimizer.py
         # :258), so no less does; a thousandth is what a plan prints and files hold

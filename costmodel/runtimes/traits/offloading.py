@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.copy_streams import (
@@ -49,6 +49,14 @@ class Offloading:
     """Every so many subgroups of an offloaded optimizer one may be updated on the GPU."""
     delays: bool = False
     """The update runs beside the next step."""
+    pins: Literal["nothing", "tensors", "flat"] = "nothing"
+    """How states and weights on the host are page-locked: not, tensor by tensor, or laid end to end
+    (DeepSpeed)."""
+    saves: Literal["in place", "shards", "whole"] = "in place"
+    """What a checkpoint copies to the host: nothing, the weights of every rank once, or all of them
+    on one rank."""
+    workers: int = 0
+    """Processes of each rank that load data, by default."""
     by_layer: bool = False
     """All micro batches of a layer run before the next layer, so all of them are kept."""
     work: Callable[[Quantities, Speeds, Placement], Work] | None = None

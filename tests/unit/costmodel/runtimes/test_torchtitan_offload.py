@@ -28,7 +28,9 @@ def priced(job, **layout):
 
 def test_states_and_gradients_take_sixteen_bytes_of_host_memory_and_none_of_the_gpu(job):
     away = priced(job, offload=AWAY).memory
-    assert away.off_device.host_used()[0] == pytest.approx(16 * num_parameters(job.model), rel=0.01)
+    node = away.off_device
+    kept = (node.host_used() - node.saving)[0] / num_parameters(job.model)
+    assert 16 <= kept < 8 + 2 * 8  # 8 of masters and gradients, page-locked by powers of two
     for term in (away.weights, away.gradients, away.optimizer):
         assert term.max() == 0
 
