@@ -101,6 +101,8 @@ class LayerKind(Spec):
     """Small products beside both halves."""
     layer_weights: Count | None = None
     """Numbers learned in none of its products, biases and norms."""
+    own_weights: Count | None = None
+    """Numbers it learns itself, where its other weights are those of an earlier layer."""
     shares_index: bool | None = None
     """Takes the keys an earlier layer picked."""
     wide_products: bool | None = None

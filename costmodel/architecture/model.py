@@ -144,6 +144,9 @@ class ModelSpec(Spec):
     """Small products of every layer beside its two halves, which no rank divides (Gemma 3n)."""
     layer_weights: Count = 0
     """Numbers a layer learns in none of its products, biases and norms: scales, gates."""
+    own_weights: Count | None = None
+    """Numbers a layer learns itself, where its other weights are those of an earlier one (Zamba,
+    loops); null: all its weights."""
     residual_streams: Size = 1
     """Streams of the residual, which each half of a layer mixes to its input and back (manifold-
     constrained hyper-connections, arXiv:2512.24880; DeepSeek-V4)."""

@@ -38,6 +38,17 @@ def stages_hold_layers(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.pp * table.vpp > layers + EMPTY_ENDS) | (table.pp > layers))
 
 
+@rule(
+    "pp",
+    "layers with the weights of an earlier one lie on its rank: pp = 1",
+    "derived: another rank has neither those weights nor their gradients (Zamba, arXiv:2405.16712)",
+)
+def layers_repeat_on_one_rank(job: Job, table: LayoutTable) -> BoolColumn:
+    """No stages for a model that repeats layers."""
+    repeats = any(kind.own_weights is not None for kind in job.model.kinds)
+    return np.asarray((table.pp > 1) & repeats)
+
+
 @rule("pp vpp", "vpp > 1 needs pp > 1: one rank has no bubble to fill", INTERLEAVED)
 def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     """Interleaving on one rank is an order without effect."""
@@ -126,6 +137,7 @@ PP = Axis(
         *(vpp_rule(name) for name in SCHEDULE_NAMES),
         *(one for name in SCHEDULE_NAMES for one in shape_rules(name)),
         stages_hold_layers,
+        layers_repeat_on_one_rank,
         vpp_needs_pp,
         stages_hold_the_model,
         recompute_within_stage,

@@ -13,7 +13,13 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "hidden_size": ("n_embd", "d_model", "n_embed", "model_dim"),
     "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "n_kv_heads", "num_query_groups"),
+    "num_key_value_heads": (
+        "num_kv_heads",
+        "n_head_kv",
+        "n_kv_heads",
+        "num_query_groups",
+        "num_attention_groups",
+    ),
     "head_dim": ("kv_channels", "attention_head_dim", "d_head"),
     "vocab_size": ("n_vocab",),
     "max_position_embeddings": (

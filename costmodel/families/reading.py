@@ -12,10 +12,10 @@ from trainplan.costmodel.families.aliases import is_harmless
 from trainplan.costmodel.families.generic_config import not_understood
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.registry import (
-    FAMILIES,
     NOT_MODELLED,
     READ_BY_NAME,
     decoder,
+    notes_of,
     refusal,
 )
 from trainplan.costmodel.families.ties import tied
@@ -90,7 +90,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
         )
     ignored = tuple(sorted(not_understood(file)))
     assumed = {name: value for name, value in file.assumed.items() if value is not None}
-    notes += family.notes if (family := FAMILIES.get(file.model_type)) else ()
+    notes += notes_of(file.model_type)
     return Reading(model, file.seen, assumed, ignored, tuple(notes))
 
 

@@ -18,9 +18,11 @@ from trainplan.costmodel.families.generic_config import COUNTS, OPTIONAL, by_fie
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.deepseek import DEEPSEEK
 from trainplan.costmodel.families.tables.dense import DENSE
+from trainplan.costmodel.families.tables.formulas import FORMULAS
 from trainplan.costmodel.families.tables.gemma import GEMMAS
 from trainplan.costmodel.families.tables.gpts import GPTS
 from trainplan.costmodel.families.tables.hybrids import HYBRIDS
+from trainplan.costmodel.families.tables.inside import INSIDE
 from trainplan.costmodel.families.tables.layered import LAYERED
 from trainplan.costmodel.families.tables.mixtures import MIXTURES
 from trainplan.costmodel.families.tables.sparse import SPARSE
@@ -34,6 +36,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     **LAYERED,
     **HYBRIDS,
     **SPARSE,
+    **INSIDE,
+    **FORMULAS,
 }
 """`model_type` -> family."""
 SAME: Final[Mapping[str, str]] = {
@@ -42,6 +46,7 @@ SAME: Final[Mapping[str, str]] = {
     "gpt-sw3": "gpt2",
     "hunyuan_vl_text": "hunyuan_v1_dense",
     "hy_v4_vl_text": "hy_v4",
+    "phi4_multimodal": "phi3",
     "qwen2_5_omni_text": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
@@ -112,16 +117,20 @@ def decoder(config: HfConfig) -> ModelSpec:
     return model.model_copy(update={"model_type": config.model_type})
 
 
+def notes_of(model_type: str | None) -> tuple[str, ...]:
+    """What is counted of a family but not priced, or differs from its code."""
+    family = FAMILIES.get(SAME.get(model_type or "", model_type or ""))
+    return family.notes if family else ()
+
+
 _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "has recurrent layers of its own": (
-        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm"),
-    ),
-    "has one block that many layers share": ("zamba", "zamba2"),
-    "runs its layers several times": ("dory", "hrm_text", "inkling2_loop_text"),
+    "has recurrent layers of its own": ("rwkv5", "rwkv6", "rwkv7"),
+    "attends to pictures in layers of their own": ("mllama_text_model", "idefics"),
+    "runs its layers several times, without gradients but the last": ("hrm_text",),
+    "runs its layers several times": ("inkling2_loop_text",),
     "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
     "reads bytes in patches": ("blt",),
     "convolves its keys and values": ("inkling_text", "inkling2_text", "zaya"),
-    "has a mixture of attention heads": ("jetmoe",),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
         *("dinov2", "swin"),

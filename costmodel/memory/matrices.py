@@ -81,6 +81,7 @@ def layer(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     What is neither product, router nor norm (biases, convolutions, decays) is taken as one vector.
     """
     known = [*_norms(model, norms_per_layer(model)), *products(model, table)]
+    known = known if model.own_weights is None else []
     held = layer_rank_params(model, table)[0]
     rest = held - sum((one.count * one.elements for one in known), np.zeros(len(table)))
     yield from known

@@ -156,6 +156,8 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
     Source: derived from `model.params` and the two mappings of arXiv:2504.14960, section 3.
     """
     mixer, moe = mixer_rank_params(model, table), model.moe
+    if model.own_weights is not None:
+        return np.full(len(table), float(model.own_weights)), np.zeros(len(table))
     if moe is None:
         return mixer + dense_mlp_params(model, table), np.zeros(len(table))
     shared = shared_experts_params(model, moe, table) + latent_params(model, moe)

@@ -206,6 +206,8 @@ def feed_forward_params(model: ModelSpec, *, active: bool = False) -> int:
 
 def layer_params(model: ModelSpec, *, active: bool = False) -> int:
     """One layer of a model with one kind; `active`: only the experts one token visits."""
+    if model.own_weights is not None:
+        return model.own_weights
     return mixer_params(model) + feed_forward_params(model, active=active)
 
 

@@ -20,6 +20,7 @@ from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
 from trainplan.costmodel.runtimes.traits import Communication, Recipe, Setting
+from trainplan.costmodel.runtimes.traits.layers import OF_TRANSFORMERS
 from trainplan.costmodel.runtimes.traits.tiling import Tiling
 
 
@@ -66,6 +67,7 @@ ACCELERATE = replace(
     name="accelerate",
     version="1.15.0.dev0",
     kernels=KERNELS,
+    layers=OF_TRANSFORMERS,
     gradients=replace(FSDP2.gradients, message_bytes=2),  # dataclasses.py, set_mixed_precision
     # dataclasses.py, TorchContextParallelConfig gathers by default
     communication=Communication(context_exchange="all_gather", gathers_query_heads=True),

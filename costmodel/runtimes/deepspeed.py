@@ -32,6 +32,7 @@ from trainplan.costmodel.runtimes.traits import (
     Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
+from trainplan.costmodel.runtimes.traits.layers import OF_TRANSFORMERS
 
 
 @rule(
@@ -93,6 +94,7 @@ DEEPSPEED = RuntimeTraits(
     name="deepspeed",
     version="0.19.6",
     kernels=KERNELS,
+    layers=OF_TRANSFORMERS,
     host=Host(layer="legacy"),
     gradients=Gradients(
         accumulated_bytes=2,

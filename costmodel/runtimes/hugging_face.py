@@ -7,6 +7,7 @@ core of torch) and `loss/loss_utils.py`, ForCausalLMLoss (the loss on an fp32 co
 
 import numpy as np
 
+from trainplan.costmodel.architecture import ATTENTIONS
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
@@ -65,7 +66,21 @@ def plan_cuts_whole_heads(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(uneven | (table.sequence_parallel != 0))
 
 
+@rule(
+    "tp cp",
+    "no plan of transformers cuts what mixes tokens other than attention: use tp=1 and cp=1",
+    "huggingface/transformers models/jamba/configuration_jamba.py, base_model_tp_plan, and those "
+    "of falcon_h1, kimi_linear, qwen3_next; mamba2 and zamba2 have none",
+)
+def other_mixers_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """Every rank would run them whole, on its part of a sequence alone."""
+    mixers = set(job.model.mixers) - {*ATTENTIONS, "none"} | {"attention_and_mamba"}
+    others = bool(mixers & set(job.model.mixers))
+    return np.asarray(((table.tp > 1) | (table.cp > 1)) & others)
+
+
 RULES = (
+    other_mixers_are_whole,
     configuration_has_no_pipeline,
     configuration_has_no_expert_ranks,
     plan_cuts_whole_heads,

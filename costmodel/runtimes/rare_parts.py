@@ -22,7 +22,8 @@ MIXERS = {
 OWN_SIZES = (
     *("num_attention_heads", "num_key_value_heads", "head_dim", "value_head_dim"),
     *("intermediate_size", "attention_sinks", "mla", "key_value_projections", "side_products"),
-    *("layer_weights", "shares_index", "wide_products", "key_compression"),
+    *("layer_weights", "own_weights", "shares_index", "wide_products"),
+    "key_compression",
 )
 """Fields that a kind of layer may have of its own."""
 
@@ -55,6 +56,8 @@ def _layers(model: ModelSpec) -> Iterator[str]:
                 yield f"layers of their own {name} (kind {kind.name!r})"
     if model.side_products:
         yield "products beside both halves of a layer (side_products)"
+    if model.own_weights is not None:
+        yield "layers with the weights of an earlier one (own_weights)"
     if model.layer_weights:
         yield "weights of a layer in none of its products (layer_weights)"
 

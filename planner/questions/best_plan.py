@@ -1,12 +1,14 @@
 """The verbs behind the commands: search a job, estimate a layout."""
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for, measured_notes
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.families import notes_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
@@ -352,6 +354,10 @@ def layout_notes(
     )
 
 
+SCANS: Final = frozenset(("linear_attention", "mamba", "attention_and_mamba"))
+"""Mixers with a kernel of their own. Source: transformers 5.24, integrations/hub_kernels.py."""
+
+
 def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
     """As `notes`, of a job that is resolved."""
     job, machine = on.job, on.machine
@@ -364,10 +370,16 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
             f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
             "`--tower samples=N,patches=N` says what yours are"
         )
+    found += [f"{job.model.model_type}: {note}" for note in notes_of(job.model.model_type)]
     if without := job.model.left_out:
         found.append(
             f"without its {without}: neither its memory nor its time is priced, so that it is not "
             "known whether all of it fits"
+        )
+    if on.traits.kernels.elementwise == "eager" and set(job.model.mixers) & SCANS:
+        found.append(
+            "layers with a state are priced with the fused kernels of mamba-ssm or "
+            "flash-linear-attention; transformers without them takes several times as long"
         )
     if is_heterogeneous(job.cluster):
         found.append(

@@ -20,5 +20,5 @@ def merged(file, changes):
 
 
 def recorded():
-    """`model_type` -> section, ties, body, table, config."""
+    """`model_type` -> section, ties, parameters of body, table and head, config."""
     return json.loads(PATH.read_text("utf-8"))["types"]

@@ -27,6 +27,7 @@ NEEDED = {
     "glm4v_moe": {"text_config": {"head_dim": 128}},
     "hunyuan_vl": {"text_config": {"head_dim": 128}},
     "llama4": {"vision_config": {"vision_output_dim": 4096}},
+    "ovis2": {"hidden_size": 4096, "vocab_size": 151_936},
     "qwen2_5_vl": {"vision_config": {"out_hidden_size": 8192}},
     "qwen3_omni_moe_thinker": {"text_config": {"head_dim": 128}},
     "qwen3_vl": {"vision_config": {"out_hidden_size": 4096}},
@@ -72,13 +73,13 @@ def is_tied(model):
 
 
 def counted(model):
-    """Parameters of the decoder without its token table and head, and those of the table."""
+    """Parameters of the decoder without its token table and head, of the table, of the head."""
     table = model.get_input_embeddings().weight
     own = {id(one): one.numel() for one in model.get_decoder().parameters()}
     own |= {id(one): one.numel() for one in head(model).parameters()}
     own.pop(id(table), None)
     own.pop(id(head(model).weight), None)
-    return sum(own.values()), table.numel()
+    return {"body": sum(own.values()), "table": table.numel(), "head": head(model).weight.numel()}
 
 
 def kept(file, section):
@@ -103,14 +104,8 @@ def recorded(model_type, auto):
         )
         model = built(model_type, auto, changed)
         ties += "y" if is_tied(model) else "n"
-    body, table = counted(model)
-    return {
-        "section": section,
-        "ties": ties,
-        "body": body,
-        "table": table,
-        "config": kept(file, section),
-    }
+    file = kept(file, section)
+    return {"section": section, "ties": ties, **counted(model), "config": file}
 
 
 def main():

@@ -13,6 +13,15 @@ MAMBA_2 = "Mamba-2"
 ONE_HALF = "layers of a mixer or a feed-forward alone"
 GATED_OUTPUT = "a gate on attention's output"
 LATENT_EXPERTS = "experts in a latent width"
+OF_TRANSFORMERS = frozenset(
+    (
+        *(CHUNKED, GATED_DELTA, MAMBA_2, ONE_HALF, GATED_OUTPUT, f"{GATED_OUTPUT} by head"),
+        *(LATENT_EXPERTS, "Mamba-1", "attention and mamba", "convolution"),
+        *("bidirectional attention", "linear attention of rule kda"),
+        "linear attention of rule lightning",
+    )
+)
+"""All but sparse attention, which transformers masks: the model's own code is trained."""
 
 
 def uncommon_parts(model: ModelSpec) -> frozenset[str]:

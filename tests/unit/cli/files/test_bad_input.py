@@ -102,7 +102,7 @@ def test_a_cluster_that_is_none_is_refused(text: str, words: list[str]):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("RWKV/rwkv-4-14b", ["recurrent", "not modelled"]),
+        ("RWKV/rwkv7-2.9b", ["recurrent", "not modelled"]),
         ("google/vit-large-patch16-224", ["vision", "not modelled"]),
         ("google/flan-t5-xxl", ["encoder-decoder", "not modelled"]),
         ("bert-large", ["encoder", "not modelled"]),
@@ -148,7 +148,7 @@ def changed_config(folder: Path, **changes: object) -> Path:
         ({"num_attention_heads": 30, "head_dim": 128}, ["num_key_value_heads"]),
         ({"hidden_size": -4096}, ["hidden_size", "positive"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers"]),
-        ({"model_type": "rwkv"}, ["recurrent"]),
+        ({"model_type": "rwkv7"}, ["recurrent"]),
         ({"model_type": "vit"}, ["vision"]),
         ({"model_type": "t5"}, ["encoder-decoder"]),
         ({"model_type": "mine", "parts": 3}, ["'parts' = 3 is not understood", "YAML file"]),

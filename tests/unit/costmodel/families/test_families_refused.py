@@ -211,13 +211,13 @@ def test_a_model_type_that_is_no_string_is_refused() -> None:
 @pytest.mark.parametrize(
     ("model_type", "what"),
     [
-        *[(name, "one block that many layers share") for name in ("zamba", "zamba2")],
-        ("hrm_text", "runs its layers several times"),
-        ("jetmoe", "a mixture of attention heads"),
+        ("hrm_text", "runs its layers several times, without gradients but the last"),
+        ("inkling2_loop_text", "runs its layers several times"),
+        ("mllama_text_model", "attends to pictures"),
         *[(name, "vision encoder") for name in ("vit", "clip", "siglip")],
         *[(name, "encoder-decoder") for name in ("t5", "bart", "whisper", "mt5")],
         *[(name, "encoder without a decoder") for name in ("bert", "roberta")],
-        ("rwkv", "recurrent"),
+        ("rwkv7", "recurrent"),
     ],
 )
 def test_an_architecture_that_is_not_modelled_is_named_for_what_it_is(

@@ -279,6 +279,7 @@ RARE = {
     ),
     "products beside both halves": ([{"side_products": ((1024, 64),)}], [{}]),
     "weights of a layer in none": ([{"layer_weights": 8}], [{}]),
+    "layers with the weights of an earlier": ([{"own_weights": 8}], [{}]),
     "values narrower or wider": (
         [{"value_head_dim": 64}, {"value_head_dim": 256}],
         [{"value_head_dim": 128}],

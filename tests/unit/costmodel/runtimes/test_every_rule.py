@@ -169,6 +169,14 @@ ROWS = {
         of({"pp": 5, "vpp": 3}, {"pp": 13}),
         of({"pp": 7, "vpp": 2}, {"pp": 12}, {"pp": 2, "vpp": 7}),
     ),
+    "layers_repeat_on_one_rank": (
+        of({"pp": 2}, own_weights=8),
+        of({"pp": 1}, own_weights=8) + of({"pp": 2}),
+    ),
+    "other_mixers_are_whole": (
+        rows("deepspeed", {"tp": 2}, {"cp": 2}, **MAMBA),
+        rows("deepspeed", {}, **MAMBA) + rows("deepspeed", {"tp": 2}, {"cp": 2}),
+    ),
     "stages_hold_the_model": (
         of(*({"pp": len(one), "stages": one} for one in [(6, 7), (5, 6), (4, 0, 8), (6, 0, 6)]))
         + of({"pp": 4, "stages": (4, 0, 8, 0)}, num_nextn_predict_layers=1),

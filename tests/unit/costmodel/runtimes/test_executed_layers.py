@@ -26,7 +26,7 @@ from trainplan.costmodel.runtimes.megatron.state_rules import (
     low_precision_states_fill_blocks,
 )
 from trainplan.costmodel.runtimes.registry import RUNTIMES
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
+from trainplan.costmodel.runtimes.traits.layers import OF_TRANSFORMERS, is_hybrid, uncommon_parts
 
 SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8)
 MAMBA_1 = SsmSpec(num_heads=2048, state_size=16, time_step_rank=64)
@@ -62,6 +62,13 @@ RUN_BY_MEGATRON = {
 }
 
 
+def test_runtimes_that_train_the_model_s_own_code_have_its_layers():
+    for name in ("accelerate", "deepspeed"):
+        assert RUNTIMES[name].layers == OF_TRANSFORMERS
+    for name in ("torchtitan", "fsdp2", "megatron-lm"):
+        assert RUNTIMES[name].layers != OF_TRANSFORMERS
+
+
 def job(runtime="megatron-lm", **fields):
     return Job(
         model=ModelSpec(**(SMALL_DENSE.model_dump() | fields)),
@@ -89,6 +96,8 @@ def test_a_runtime_without_such_layers_refuses_them(runtime, part):
     megatron = {"megatron-lm", "megatron-bridge"}
     nemo = {"Mamba-2", "layers of a mixer or a feed-forward alone"}
     runs = part in RUN_BY_MEGATRON if runtime in megatron else runtime == "nemo" and part in nemo
+    if RUNTIMES[runtime].layers == OF_TRANSFORMERS:
+        runs = part != "sparse attention"
     rule = executes_layers(RUNTIMES[runtime])
     broken = rule.broken(job(runtime, **PARTS[part]), LayoutTable.of([Layout(), Layout(tp=2)]))
     assert list(broken) == [not runs] * 2

@@ -40,6 +40,7 @@ RARE: dict[str, object] = {
     "head_bias": True,
     "side_products": ((4096, 64),),
     "layer_weights": 8,
+    "own_weights": 8,
     "key_value_projections": "keys",
     "scaled_branches": True,
     "unrotated_layers": 8,
