@@ -32,8 +32,6 @@ class MixerCounts:
     """That tensor parallelism divides."""
     whole: Counted
     """That every tensor-parallel rank holds."""
-    met: Counted
-    """Weights of matrix products that one token is multiplied with."""
     core_flop: Callable[[ModelSpec, int], float]
     """Forward FLOPs for one token of what compares or carries tokens, at a sequence length."""
 
@@ -41,7 +39,6 @@ class MixerCounts:
         return MixerCounts(
             lambda model: self.divided(model) + other.divided(model),
             lambda model: self.whole(model) + other.whole(model),
-            lambda model: self.met(model) + other.met(model),
             lambda model, length: self.core_flop(model, length) + other.core_flop(model, length),
         )
 
@@ -54,7 +51,7 @@ def _no_flop(model: ModelSpec, seq_length: int) -> float:
     return 0.0
 
 
-NOTHING = MixerCounts(_zero, _zero, _zero, _no_flop)
+NOTHING = MixerCounts(_zero, _zero, _no_flop)
 """A layer that mixes no tokens."""
 
 
@@ -198,10 +195,8 @@ def indexer_whole(model: ModelSpec) -> int:
     return indexer_met(model) + 2 * model.indexer.head_dim
 
 
-MAMBA = MixerCounts(mamba_divided, mamba_whole, mamba_met, products_flop)
-LINEAR_ATTENTION = MixerCounts(
-    linear_attention_divided, linear_attention_whole, linear_attention_met, products_flop
-)
-CONVOLUTION = MixerCounts(convolution_divided, convolution_whole, convolution_met, _no_flop)
-INDEXER = MixerCounts(_zero, indexer_whole, indexer_met, indexer_flop)
+MAMBA = MixerCounts(mamba_divided, mamba_whole, products_flop)
+LINEAR_ATTENTION = MixerCounts(linear_attention_divided, linear_attention_whole, products_flop)
+CONVOLUTION = MixerCounts(convolution_divided, convolution_whole, _no_flop)
+INDEXER = MixerCounts(_zero, indexer_whole, indexer_flop)
 """What sparse attention has beside the attention."""

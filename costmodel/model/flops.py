@@ -6,29 +6,17 @@ from functools import partial
 from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, trains_head
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.lengths import real_tokens_per_step, span_share
-from trainplan.costmodel.model.params import (
-    MIXER_COUNTS,
-    expert_params,
-    latent_met_params,
-    mlp_params,
-    router_choices,
-    shared_expert_params,
-    side_params,
-)
+from trainplan.costmodel.model.adapters import matrices
+from trainplan.costmodel.model.params import MIXER_COUNTS, router_choices
 from trainplan.costmodel.towers import tower_flop_per_step
 
 
 def layer_matrix_params_per_token(model: ModelSpec) -> float:
     """Weights that one token is multiplied with in a layer of a model with one kind."""
-    mixer, moe = MIXER_COUNTS[model.mixer].met(model), model.moe
-    mixer += side_params(model) - model.layer_weights
-    if model.feed_forward == "none":
-        return mixer
-    if moe is None:
-        return mixer + mlp_params(model, model.intermediate_size, bias=False)
-    active = moe.rows_per_token * expert_params(model, moe) + latent_met_params(model, moe)
-    h = model.hidden_size
-    return mixer + active + shared_expert_params(model, moe) + h * router_choices(moe)
+    moe = model.moe
+    rows = moe.rows_per_token if moe else 1
+    met = sum(one.size * (rows if one.experts else 1) for one in matrices(model))
+    return met + (model.hidden_size * router_choices(moe) if moe else 0)
 
 
 def matrix_params_per_token(model: ModelSpec) -> float:

@@ -124,17 +124,6 @@ def attention_bias_params(model: ModelSpec) -> int:
     return count
 
 
-def attention_met_params(model: ModelSpec) -> int:
-    """Weights of the attention's products that one token is multiplied with."""
-    mla, down = model.mla, 0
-    if mla:
-        latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank + mla.qk_rope_head_dim
-        down = model.hidden_size * latents
-    elif model.low_rank:
-        down = model.hidden_size * model.low_rank.query_rank
-    return attention_matrix_params(model) + down
-
-
 def mlp_params(model: ModelSpec, width: int, *, bias: bool, hidden: int | None = None) -> int:
     """Weights and biases of one MLP of the given width, gated or not; null: on the hidden size."""
     ups, hidden = 2 if model.gated_mlp else 1, hidden or model.hidden_size
@@ -273,9 +262,7 @@ def _divided(model: ModelSpec) -> int:
     return attention_matrix_params(model) + attention_bias_params(model)
 
 
-ATTENTION = MixerCounts(
-    _divided, attention_replicated_params, attention_met_params, attention_core_flop
-)
+ATTENTION = MixerCounts(_divided, attention_replicated_params, attention_core_flop)
 MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "full_attention": ATTENTION,
     "sliding_attention": ATTENTION,
