@@ -13,7 +13,8 @@ from trainplan.costmodel.architecture import MLP_PROJECTIONS
 from trainplan.costmodel.blocks.activations import activation_tensors
 from trainplan.costmodel.blocks.attention.activations import reorders_output
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import (
     ForwardBackward,
@@ -24,14 +25,17 @@ from trainplan.costmodel.kernels import (
 from trainplan.costmodel.model import Matrix, adapted_matrices
 from trainplan.costmodel.routing import loads
 
-OUTPUT_PASSES, OUTPUT_PASSES_BACKWARD, INPUT_PASSES_BACKWARD = 5, 2, 3
-"""Elements moved per output of the matrix: the adapter's is scaled (read, written) and added (two
-read, one written); backward its gradient is scaled, and per input both gradients are added.
+MOVED = np.array([(0, 10, 6, 4, 2, 2), (12, 10, 18, 4, 2, 4), (6, 24, 12, 20, 4, 4)])
+"""Of adapters in 16 bits, in fp32 under autocast, and in fp32 without it: bytes moved forward per
+input and per output of the matrix, the same backward, bytes of an element of its products, kernels.
 
-Source: derived; the operations of peft and of Megatron-Bridge as in this module.
+The adapter's output is scaled (read, written) and added (two read, one written); backward its
+gradient is scaled, and both gradients of the input are added. Autocast: the input is cast to fp32
+and back to 16 bits, and so is its gradient. Without it all of the adapter is in fp32: the input is
+cast once, the sum is cast back, and both gradients are cast to where they came from.
+Source: derived; the operations of peft as in this module (`_cast_input_dtype`, and
+`tuners/tuners_utils.py`, cast_adapter_dtype) and of Megatron-Bridge; torch.autocast of linear.
 """
-KERNELS = 2
-"""Of scaling and adding, in either pass. Source: as above."""
 READ_BY: tuple[frozenset[str], ...] = (
     frozenset({"q", "k", "v", "q_down", "kv_down", "in_proj", "low_down", "side"})
     | {"output_gate", "index_k", "index_weights"},
@@ -80,35 +84,52 @@ def adapters_part(shapes: Shapes, *, mlp: bool) -> Part:
     return part
 
 
+def adapter_casts(candidates: Candidates) -> IntColumn:
+    """Which line of MOVED: mixed precision of FSDP hands adapters over in 16 bits.
+
+    Source: PyTorch `fsdp/api.py`, MixedPrecision.param_dtype.
+    """
+    job, table = candidates.job, candidates.table
+    if job.options.adapter_dtype != "fp32":
+        return np.zeros(len(table), dtype=np.int64)
+    alone = job.training.state_precision == "bf16"
+    return np.where(alone, 2, np.where(table.zero_stage == 0, 1, 0)).astype(np.int64)
+
+
 def _adapter(shapes: Shapes, matrix: Matrix) -> Part:
-    """One adapter: its products in 16 bits, its traffic, and the output of its first half."""
+    """One adapter: its products, its traffic, and the output of its first half.
+
+    So thin a product takes at least what its operands take to stream.
+    """
     rank, machine = _rank(shapes), shapes.machine
     sizes = _sizes(shapes, matrix)
     products = linear_seconds(
         machine, machine.half, [sizes.first, sizes.second], shapes.gradient_bytes
     )
-    fixed = KERNELS * machine.constants.launch_seconds
-    outputs = shapes.storage * sizes.added_rows * sizes.outputs
-    inputs = shapes.storage * sizes.rows * sizes.inputs
+    into, out, into_back, out_back, element, kernels = MOVED[adapter_casts(shapes)].T
+    inputs, outputs = sizes.rows * sizes.inputs, sizes.added_rows * sizes.outputs
+    read = elementwise_seconds(machine, element * (inputs + outputs))
+    fixed = kernels * machine.constants.launch_seconds
     added = shapes.accumulation_seconds(
         matrix.adapter_params(rank) / (shapes.table.etp if matrix.experts else shapes.table.tp)
     )
-    moved = OUTPUT_PASSES_BACKWARD * outputs + INPUT_PASSES_BACKWARD * inputs
     sent = adapter_exchange(shapes, matrix)
     forward = pass_seconds(
         shapes.size,
-        gemm=products.forward,
-        elementwise=elementwise_seconds(machine, OUTPUT_PASSES * outputs) + fixed,
+        gemm=np.maximum(products.forward, read),
+        elementwise=elementwise_seconds(machine, into * inputs + out * outputs) + fixed,
         tp_comm=sent.forward,
     )
+    moved = elementwise_seconds(machine, into_back * inputs + out_back * outputs)
     backward = pass_seconds(
         shapes.size,
-        gemm=products.backward,
-        elementwise=elementwise_seconds(machine, moved) + fixed + added,
+        gemm=np.maximum(products.backward, 2 * read),
+        elementwise=moved + fixed + added,
         tp_comm=sent.backward,
     )
-    kept = shapes.storage * sizes.rows * rank
-    return Part(forward, backward, products.weight + added, kept, (), pass_seconds(shapes.size))
+    weight = np.maximum(products.weight, read) + added
+    kept = element * sizes.rows * rank
+    return Part(forward, backward, weight, kept, (), pass_seconds(shapes.size))
 
 
 def _rank(shapes: Shapes) -> int:
@@ -157,20 +178,21 @@ def _kept_inputs(shapes: Shapes, chosen: list[Matrix]) -> FloatColumn:
     """Inputs of adapters, kept for the gradients of their first halves; of one tensor once.
 
     What sequence parallelism gathered is kept whole. The output of the attention core is there
-    anyway, unless it is kept in two orders, or a gate multiplies it.
+    anyway, unless it is kept in two orders, or a gate multiplies it. What is cast is each adapter's
+    own.
     Source: as this module; Megatron-Bridge `peft/lora.py`, sequence_parallel_input_regather=False;
     oracle: tests/oracles/test_trained.py.
     """
-    kept = np.zeros(shapes.size)
+    kept, casts = np.zeros((2, shapes.size))
     seen: set[tuple[frozenset[str] | str, bool]] = set()
     for matrix in chosen:
-        name = (_read(shapes, matrix), matrix.experts)
-        if name in seen:
-            continue
+        sizes, name = _sizes(shapes, matrix), (_read(shapes, matrix), matrix.experts)
+        read = sizes.rows * sizes.inputs
+        casts = casts + MOVED[adapter_casts(shapes), 4] * read
+        if name not in seen:
+            kept = kept + _alone(shapes, matrix) * shapes.storage * read
         seen.add(name)
-        sizes = _sizes(shapes, matrix)
-        kept = kept + _alone(shapes, matrix) * shapes.storage * sizes.rows * sizes.inputs
-    return kept
+    return np.where(adapter_casts(shapes) > 0, casts, kept)
 
 
 def _read(shapes: Shapes, matrix: Matrix) -> frozenset[str] | str:

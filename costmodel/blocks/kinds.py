@@ -20,6 +20,7 @@ from trainplan.costmodel.blocks.accumulation import (
     layer_weights,
 )
 from trainplan.costmodel.blocks.activations import norm_module
+from trainplan.costmodel.blocks.adapters import adapter_casts
 from trainplan.costmodel.blocks.attention.core import all_but_projections
 from trainplan.costmodel.blocks.attention.packed import waiting_columns
 from trainplan.costmodel.blocks.block import Block
@@ -94,7 +95,7 @@ def _other_key_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
     """The parts of a key that are no columns of every block."""
     whole = adds_whole(candidates.traits, candidates.table)
     added = counted_microbatches(candidates), whole.astype(np.int64)
-    return (*added, *waiting_columns(candidates))
+    return (*added, *waiting_columns(candidates), adapter_casts(candidates))
 
 
 def distinct_keys(candidates: Candidates) -> tuple[Candidates, IntColumn]:

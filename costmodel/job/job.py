@@ -113,6 +113,8 @@ class RuntimeOptions(Spec):
     """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""
     fsdp_version: Literal[1, 2] | None = None
     """Of PyTorch's FSDP, where a runtime has both: the first shards layers as flat parameters."""
+    adapter_dtype: GradientType | None = None
+    """Of adapters: fp32, as PEFT makes them by itself, or that of the frozen weights."""
     liger: Liger | None = None
     """Norms, rotations, activations and a tiled loss by kernels of Liger; before 0.6.1 they index
     in 32 bits."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import Trained
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
@@ -100,7 +101,12 @@ ACCELERATE = replace(
     ),
     has_liger=True,  # transformers training_args.py, use_liger_kernel
     tiling=Tiling(loss=True, fused_loss=True),
-    adapting=replace(ADAPTING, plain_replicas=True),
+    adapting=replace(ADAPTING, plain_replicas=True, widens=True),
     # transformers training_args.py: adamw_torch, below torch 2.8 the default
-    recipe=Recipe(fused_optimizer=False),
+    recipe=Recipe(
+        fused_optimizer=False,
+        # peft tuners/lora/config.py (r) and utils/constants.py (llama), autocast_adapter_dtype
+        lora=Trained(method="lora", rank=8, modules=("q", "v")),
+        adapter_dtype="fp32",
+    ),
 )

@@ -44,6 +44,8 @@ def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]
         )
     if job.training.precision in ("fp32", "tf32") and trained.adapts:
         yield f"--train {trained.method} is priced for 16 bits or fewer: use precision bf16"
+    if job.options.adapter_dtype == "fp32" and not traits.adapting.widens:
+        yield f"adapter_dtype=fp32: adapters of {name} have the type of its weights: leave it out"
     if job.may_offload_activations:
         yield "offloaded activations are priced with every weight trained: leave one of both out"
 

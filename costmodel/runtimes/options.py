@@ -37,6 +37,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "fused_optimizer": "the kernel that is installed, which moves memory alone",
         "offload_activation_layers": "its copies are taken as free, so its price is no reason",
         "fsdp_version": "the software of a run, priced alike but for weights in 4 bits",
+        "adapter_dtype": "number format",
         "liger": "the kernels that are installed",
         "routing": "what tokens do: no setting of a runtime",
         "moe_capacity_factor": "part of the training: tokens are dropped",

@@ -41,6 +41,11 @@ def setting_notes(on: Context) -> Iterator[str]:
         )
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
+    if job.model.trained and on.traits.adapting.widens and options.adapter_dtype is None:
+        yield (
+            "adapters have the type of the frozen weights, as `plan export` makes them; peft by "
+            "itself has them in fp32, which costs casts: adapter_dtype=fp32"
+        )
     if job.model.trained and on.traits.adapting.local:
         yield (
             f"adapters of {job.runtime} are those that ms-swift adds (megatron sft --tuner_type "

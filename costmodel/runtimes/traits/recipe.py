@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.architecture import Trained
-from trainplan.costmodel.job import Precision, StateType
+from trainplan.costmodel.job import GradientType, Precision, StateType
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Recipe:
     with the exchange of tokens beside compute, as siblings that name both."""
     lora: Trained | None = None
     """Adapters of a run that says no more than that it trains some; null: it is not priced."""
+    adapter_dtype: GradientType | None = None
+    """Type of adapters; null: that of the frozen weights."""
     compiles_loss_from: int = 0
     """Year and month, as 202504, since which the loss is compiled with the layers; 0: always."""
     tiles_loss_from: int = 0

@@ -26,6 +26,8 @@ class Adapting:
     local: bool = False
     """Halves of adapters beside the uncut side of a matrix are whole, and see a rank's own tokens;
     every expert has adapters of its own."""
+    widens: bool = False
+    """Adapters may be in fp32 beside frozen weights in 16 bits."""
     caches_transposes: bool = True
     """Of frozen weights in 8 bits alone the transpose is kept, where products need one."""
     plain_replicas: bool = False
@@ -40,9 +42,10 @@ class Adapting:
     def replicated(self, job: Job, table: LayoutTable) -> BoolColumn:
         """Are adapters and their gradients in 16 bits, without a master weight?
 
-        Source: `Adapting.plain_replicas`.
+        Source: `Adapting.plain_replicas`. Of those in fp32 autocast keeps copies in 16 bits.
         """
         adapts = job.model.trained is not None and job.model.trained.adapts
+        adapts = adapts and job.options.adapter_dtype != "fp32"
         return np.asarray((table.zero_stage == 0) & adapts & self.plain_replicas)
 
 

@@ -224,6 +224,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         dropout=drops_out(run),
         moment_dtype=moment_dtype(run),
         fused_optimizer=fused_optimizer(run),
+        adapter_dtype=recipe_of(run).adapter_dtype if run.training.task == "lora" else None,
         offload_activation_layers=offloaded_layers(run),
     )
     return with_graph(stated) if graphs_hybridep(run, stated) else stated

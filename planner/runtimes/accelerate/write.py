@@ -56,6 +56,7 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "moment_dtype": ("fp32",),
     "fused_optimizer": (True, False),
     "fsdp_version": (1, 2),
+    "adapter_dtype": ("fp32", "bf16"),
     "cp_comm_type": tuple(mesh.STRATEGIES),
     "liger": ("0.6",),
 }

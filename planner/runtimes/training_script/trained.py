@@ -102,7 +102,7 @@ def optimizer(model, lr):
 '''
 ADAPTED = (
     "model.enable_input_require_grads()",
-    "model = get_peft_model(model, ADAPTERS, autocast_adapter_dtype=False)",
+    "model = get_peft_model(model, ADAPTERS, autocast_adapter_dtype={wide})",
 )
 IMPORTS = {
     "torch": "import torch",
@@ -144,7 +144,7 @@ def trained_file(job: Job, layout: Layout, traits: RuntimeTraits) -> ConfigFile 
         modules = json.dumps(_modules(job.model))
         text = ADAPTERS.format(rank=rank, alpha=ALPHA_OVER_RANK * rank, modules=modules)
         parts.append(text)
-        steps += ADAPTED
+        steps += (one.format(wide=job.options.adapter_dtype == "fp32") for one in ADAPTED)
     elif trained:
         steps += _frozen(trained)
     parts.append((COUNTED if counted else "") + TRAINED.format(steps=_lines(steps)))

@@ -90,6 +90,10 @@ def test_adapters_of_a_run_are_those_of_its_recipe():
     assert case("megatron-bridge", **task).job.model.trained.text == "lora:rank=16,modules=q,k,v"
     assert case("nemo", **task).job.model.trained.rank == 32
     assert case("nemo").job.model.trained is None
+    peft = case("accelerate", layout={"zero_stage": 3}, **task).job
+    assert peft.model.trained.text == "lora:rank=8,modules=q,v"
+    assert peft.options.adapter_dtype == "fp32"
+    assert case("accelerate", layout={"zero_stage": 3}).job.options.adapter_dtype is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.planner.runtimes import EXPORTERS
@@ -100,6 +101,22 @@ def test_4_bit_weights_are_sharded_by_the_first_fsdp(make_job, stage, strategy):
     stated = {one.name: one.value for one in config.environment}
     assert stated["FSDP_VERSION"] == "1"
     assert stated["FSDP_SHARDING_STRATEGY"] == strategy
+
+
+@pytest.mark.parametrize(("stated", "wide"), [(None, "False"), ("bf16", "False"), ("fp32", "True")])
+def test_adapters_are_in_fp32_where_a_run_says_so(make_job, stated, wide):
+    job = wanted(make_job, "accelerate", WAYS["lora"])
+    job = job.model_copy(update={"options": RuntimeOptions(adapter_dtype=stated)})
+    module = EXPORTERS["accelerate"](job, Layout(dp=8, zero_stage=3)).files[1].text
+    assert f"autocast_adapter_dtype={wide}" in module
+
+
+@pytest.mark.parametrize("runtime", ["deepspeed", "megatron-bridge", "megatron-lm"])
+def test_other_adapters_have_the_type_of_the_weights(make_job, runtime):
+    job = wanted(make_job, runtime, WAYS["lora"])
+    job = job.model_copy(update={"options": RuntimeOptions(adapter_dtype="fp32")})
+    with pytest.raises(UnsupportedError, match="have the type of its weights"):
+        traits_of(job)
 
 
 def test_experts_of_transformers_get_no_adapters(make_job):
