@@ -11,6 +11,7 @@ from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import NONE, num_microbatches
+from trainplan.costmodel.memory.dispatch import dispatch_buffer_bytes
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
@@ -78,7 +79,7 @@ class MemoryTable:
     transients: ClassRows
     in_transit: ClassRows
     """Offloaded activations that are on the device for a moment."""
-    outside_bytes: float
+    outside_bytes: FloatColumn
     """Device memory of one process that the allocator does not manage."""
     off_device: OffDevice
     follows: Rows
@@ -211,7 +212,8 @@ def rank_memory(
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
         in_transit=in_transit_bytes(blocks, ranks, table)
         + kept_in_transit(candidates, blocks, away),
-        outside_bytes=traits.footprint.outside_bytes,
+        outside_bytes=traits.footprint.outside(candidates.machine.outside_bytes)
+        + dispatch_buffer_bytes(candidates, tokens),
         off_device=off_device(
             candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=away
         ),

@@ -142,8 +142,6 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     update = rank_optimizer_seconds(machine, table, held, updated)
     optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
-    outside = candidates.traits.footprint.outside(machine.outside_bytes)
-    memory = replace(memory, outside_bytes=outside)
     offload = offload_seconds(machine, table, updated)
     priced = Priced(
         *candidates.shared,

@@ -217,7 +217,7 @@ def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
     columns = {name: picked([getattr(p.memory, name) for p in parts], group) for name in names}
     return MemoryTable(
         **columns,
-        outside_bytes=max(p.memory.outside_bytes for p in parts),
+        outside_bytes=np.max([p.memory.outside_bytes for p in parts], axis=0),
         off_device=reduce(lambda a, b: a.fullest(b), (p.memory.off_device for p in parts)),
         follows=parts[0].memory.follows,
     )

@@ -86,7 +86,7 @@ class RankMemory:
                 optimizer_bytes=float(table.optimizer[r, row]),
                 activations_bytes=float(table.activations[r, row]),
                 transients_bytes=float((table.transients + table.in_transit)[r, row]),
-                overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
+                overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes[row]),
                 cached_bytes=float(np.broadcast_to(table.cached, table.allocated.shape)[r, row]),
             )
             for r in range(pp)

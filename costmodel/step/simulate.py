@@ -132,7 +132,7 @@ def _explicit_heterogeneous(
 def _tightest(heterogeneous: HeterogeneousStep, row: int, memory: Memory, margin: float) -> Memory:
     """Memory of all ranks, each in the GPUs of its group; the peaks are of the fullest one."""
     table, capacity = heterogeneous.whole.memory, heterogeneous.capacity[:, row]
-    used = table.reserved[:, row] + table.outside_bytes
+    used = table.reserved[:, row] + table.outside_bytes[row]
     fullest = int(np.argmax(used - capacity * (1 - margin)))
     return replace(
         memory,

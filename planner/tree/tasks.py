@@ -96,7 +96,7 @@ class PriceClasses:
         states = (memory.weights + memory.gradients + memory.optimizer)[:, :size]
         states = states - self.most_offload * memory.offloadable[:, :size]
         fullest = states + memory.activations[:, size:] + memory.transients[:, :size]
-        used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes
+        used = fullest.max(axis=0) * RESERVE_FACTOR + memory.outside_bytes[:size]
         return np.where(used <= context.memory_bytes, bound, np.inf)
 
 

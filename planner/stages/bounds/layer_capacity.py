@@ -237,7 +237,7 @@ def _free_bytes(
 
     Source: as `costmodel.memory.rank`; the rank with the head holds its logits in any split.
     """
-    allocated = (memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+    allocated = (memory_bytes - priced.memory.outside_bytes[rows]) / RESERVE_FACTOR
     job, table = priced.job, priced.table
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     head = head_bytes(priced, tokens)[rows] + workspace_bytes(job, priced.traits)

@@ -99,7 +99,7 @@ class EvenLayouts(Context):
         the number that suffices is the fewest, at the moment the estimate of memory is of.
         """
         allocated = priced.memory.allocated[:, row]
-        capacity = (self.memory_bytes - priced.memory.outside_bytes) / RESERVE_FACTOR
+        capacity = (self.memory_bytes - priced.memory.outside_bytes[row]) / RESERVE_FACTOR
         kinds = [kind for kind, _ in layer_counts(self.job.model.kind_of_layer)]
         saved = float((costs.saved_bytes[kinds, row] - costs.input_bytes[row]).max())
         layers, passes = self._chunks(priced, row)

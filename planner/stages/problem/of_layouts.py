@@ -90,7 +90,7 @@ def _costs(priced: Priced, memory_bytes: float, ranges: Sequence[Fractions]) -> 
             memory_bytes,
             costs.take(np.array([row])),
             _transients(priced, row),
-            priced.memory.outside_bytes,
+            float(priced.memory.outside_bytes[row]),
             tails[..., row],
         )
         for row in range(len(priced.table))
