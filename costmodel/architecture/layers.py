@@ -55,7 +55,7 @@ class MlaSpec(Spec):
     """Rank of the key-value compression."""
     qk_nope_head_dim: Size
     """Width of a head without positions."""
-    qk_rope_head_dim: Size
+    qk_rope_head_dim: Count
     """Width of the rotated part of a head."""
     v_head_dim: Size
     """Width of a value head."""

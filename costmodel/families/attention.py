@@ -18,7 +18,10 @@ SCALINGS = {
 }
 """Spelling in `config.json` -> kind. Source: transformers `modeling_rope_utils.py`."""
 
-LAYER_KINDS = ("full_attention", "sliding_attention", "indexed_attention", "main")
+LAYER_KINDS = (
+    *("full_attention", "sliding_attention", "indexed_attention", "main"),
+    *("hybrid", "hybrid_sliding"),
+)
 """Kinds of layer with settings of their own: those of the first that is there count."""
 WITHOUT_FACTOR = ("proportional", "mrope")
 """Kinds that rotate otherwise and stretch nothing unless they say so (Gemma 4, Qwen2-VL)."""
@@ -104,8 +107,9 @@ def _factor(config: HfConfig, section: HfConfig, kind: str) -> float:
 
 def latent_attention(config: HfConfig) -> MlaSpec:
     """The ranks and head parts of multi-head latent attention."""
-    widths = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    widths = ("kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
     return MlaSpec(
         q_lora_rank=config.with_defaults({"q_lora_rank": None}).optional_integer("q_lora_rank"),
+        qk_rope_head_dim=config.count("qk_rope_head_dim"),
         **{name: config.integer(name) for name in widths},
     )

@@ -130,18 +130,20 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "runs its layers several times": ("inkling2_loop_text",),
     "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
     "reads bytes in patches": ("blt",),
-    "convolves its keys and values": ("inkling_text", "inkling2_text", "zaya"),
+    "convolves its keys and values by weights of its input": ("inkling2_text",),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
         *("dinov2", "swin"),
     ),
     "is an encoder-decoder": (
         *("t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "marian", "m2m_100"),
-        "whisper",
+        *("whisper", "trocr", "vision-encoder-decoder", "florence2"),
     ),
     "is an encoder without a decoder": (
         *("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "deberta"),
-        *("deberta-v2", "modernbert"),
+        *("deberta-v2", "modernbert", "bert-generation", "big_bird", "camembert", "data2vec-text"),
+        *("ernie", "megatron-bert", "reformer", "rembert", "roberta-prelayernorm", "roc_bert"),
+        *("roformer", "xlm", "xlm-roberta-xl", "xlnet", "xmod"),
     ),
 }
 

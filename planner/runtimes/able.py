@@ -41,7 +41,7 @@ def unpriced(job: Job) -> str | None:
     except PlanError as error:
         return str(error).partition(": use --runtime")[0]
     if lacking:
-        return f"{job.runtime} has no {' and no '.join(lacking)}"
+        return f"{job.runtime} has no {' and no '.join(one.removeprefix('a ') for one in lacking)}"
     return option_without_price(job, RUNTIMES[job.runtime])
 
 

@@ -12,9 +12,8 @@ from trainplan.costmodel.towers.tower import tower_params
 
 RECORDED = recorded()
 REFUSED = """
-    florence2 gemma4_unified_assistant glm5_next inkling2 inkling2_loop
-    inkling_mm_model kosmos-2 kosmos-2.5 mistral_large4 mllama muse_spark
-    pix2struct t5gemma2 vision-encoder-decoder
+    florence2 gemma4_unified_assistant inkling2 inkling2_loop kosmos-2 kosmos-2.5 mistral_large4
+    mllama pix2struct t5gemma2 vision-encoder-decoder
 """
 
 

@@ -3,11 +3,11 @@
 There `more` and `more_experts` give fields of `ModelSpec` and `MoeSpec`, `parts` those of a mixer:
 numbers, or formulas of fields; `side_products` pairs of formulas. `kinds` are kinds of layer: a
 mixer, what feeds forward unless the usual fields say so, and fields of `LayerKind`. `words` says
-which of them each word of the list `field` is (over and over if it `repeats`), or `all` which
-every layer is; `feeds` what a layer has with an MLP or experts; `choices` what words of other
-fields mean. Of a kind with `shared` so many
-have weights, and the others repeat them but for `own_weights`; `loop` is the first layer, the
-layers and the times of a part that runs several times. All else is as in `Family`.
+which of them each word of the lists `field`, joined by `+`, is (over and over if it `repeats`), or
+`all` which every layer is; `feeds` what a layer has with an MLP or experts; `choices` what words of
+other fields mean. Of a kind with `shared` so many have weights, and the others repeat them but for
+`own_weights`; `loop` is the first layer, the layers and the times of a part that runs several
+times. All else is as in `Family`.
 """
 
 import ast
@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from trainplan.costmodel.architecture import (
     FeedForward,
+    IndexerSpec,
     LinearAttentionSpec,
     Mixer,
     ModelSpec,
@@ -33,7 +34,8 @@ from trainplan.costmodel.families.layers import count_of_layers, listed
 from trainplan.costmodel.families.reader import HfConfig
 
 Table = Mapping[str, Any]
-PARTS: Final[Mapping[str, type[SsmSpec | LinearAttentionSpec]]] = {
+PARTS: Final[Mapping[str, type[IndexerSpec | SsmSpec | LinearAttentionSpec]]] = {
+    "indexer": IndexerSpec,
     "ssm": SsmSpec,
     "linear_attention": LinearAttentionSpec,
 }
@@ -114,9 +116,10 @@ def _layers(table: Table, config: HfConfig) -> list[dict[str, Any]]:
     order: list[Sequence[str]] = [table.get("all", ())] * count
     if known:
         field, always = table["field"], set(table.get("always", ()))
-        words = config.texts(field) if "repeats" in table else listed(config, field)
+        lists = [config.texts(one) if "repeats" in table else listed(config, one) for one in field]
+        words = ["+".join(several) for several in zip(*lists, strict=True)]
         if not words or set(words) - set(known) or always - set(words):
-            raise config.wrong(field, list(words), f"list of {', '.join(sorted(known))}")
+            raise config.wrong(", ".join(field), words, f"list of {', '.join(sorted(known))}")
         order = [known[words[i % len(words)]] for i in range(count)]
     first, length, times = (
         int(value_of(config, one)) for one in table.get("loop", ("0", "0", "1"))

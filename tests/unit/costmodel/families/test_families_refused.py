@@ -215,8 +215,11 @@ def test_a_model_type_that_is_no_string_is_refused() -> None:
         ("inkling2_loop_text", "runs its layers several times"),
         ("mllama_text_model", "attends to pictures"),
         *[(name, "vision encoder") for name in ("vit", "clip", "siglip")],
-        *[(name, "encoder-decoder") for name in ("t5", "bart", "whisper", "mt5")],
-        *[(name, "encoder without a decoder") for name in ("bert", "roberta")],
+        *[(name, "encoder-decoder") for name in ("t5", "bart", "whisper", "mt5", "trocr")],
+        *[
+            (name, "encoder without a decoder")
+            for name in ("bert", "roberta", "xlnet", "camembert")
+        ],
         ("rwkv7", "recurrent"),
     ],
 )
