@@ -14,6 +14,7 @@ from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.dispatch import dispatch_buffer_bytes
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
+from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
 from trainplan.costmodel.memory.received import received_bytes
 from trainplan.costmodel.memory.states import (
@@ -222,8 +223,21 @@ def rank_memory(
         in_loss=np.where(loss > layer, 1.0, 0.0),
     )
     passed = found.activations + found.in_transit
+    gradients = gradients_at_peak(
+        candidates,
+        found.gradients,
+        ends=end_gradients(candidates, ranks, params),
+        kept=passed,
+        loss=loss,
+        layer=layer,
+    )
     copies = update_copy_bytes(candidates, held) - passed
-    found = replace(found, transients=np.maximum(found.transients, copies))
+    before = replace(found, transients=np.maximum(found.transients, copies))
+    transients = np.maximum(found.transients, copies + found.gradients - gradients)
+    found = replace(found, gradients=gradients, transients=transients)
+    # shards of gradients are made on another stream, whose memory the loss does not use
+    elsewhere = (before.reserved - found.reserved) * (shard_ranks(table) > 1)
+    found = replace(found, cached=found.cached + elsewhere)
     again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
     return replace(found, cached=found.cached + SCATTERED * again * found.allocated)
 
