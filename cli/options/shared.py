@@ -153,7 +153,7 @@ TRAIN = click.option(
     shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
     help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
-    "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
+    "modules: all, attention, mixer, mlp or matrices as q,v.  [default: as the model says, full]",
 )
 LOSS_TOKENS = click.option(
     "--loss-tokens",

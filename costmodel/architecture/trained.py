@@ -173,8 +173,8 @@ def complaint(model: ModelSpec) -> str | None:
         )
     if trained.adapts and model.tower and model.tower.frozen != "all":
         return "trained: adapters stand beside a frozen tower alone: add --tower frozen=all"
-    if any(kind.own_weights is not None for kind in model.kinds):
-        return "trained: layers with the weights of an earlier one are trained whole"
+    if trained.method != "lora" and any(kind.own_weights is not None for kind in model.kinds):
+        return f"trained: layers with the weights of an earlier one take no {trained.method}"
     there = {name for kind in model.kinds for name in projections(kind)}
     for text in trained.modules:
         if not there & set(_named(text)):

@@ -104,6 +104,8 @@ def adapter_rank_params(
     a rank share one. `Adapting.local`: mcore-bridge @f020e47 `tuners/lora.py`, LoraParallelLinear.
     """
     shared, experts = np.zeros((2, len(table)))
+    if kind.own_weights is not None:  # its matrices and their adapters are an earlier layer's
+        return shared, experts
     rank = (kind.trained.rank if kind.trained else None) or 0
     adapting = runtime(job.runtime).adapting
     own = kind.moe.num_experts / table.ep if kind.moe and adapting.local else 1

@@ -297,3 +297,13 @@ def test_fsdp_shards_4_bit_weights_but_not_their_scales(job_of):
     others = 4 * 2 * 2 * H + 2 * H + 2 * 2 * np.ceil(V / 128) * 128 * H
     whole = 4 * LINEAR / 2 + others
     assert memory.weights[0, 0] == pytest.approx(whole / 8 + 4 * scales)
+
+
+def test_a_layer_with_the_weights_of_an_earlier_one_has_its_adapters_too(job_of):
+    again = {"name": "again", "own_weights": 0}
+    kinds = {"layer_kinds": [{"name": "own"}, again], "layers": ["own", "again"] * 2}
+    job = job_of(ModelSpec(**(small(trained=lora()).model_dump() | kinds)))
+    held = held_params(job, LayoutTable.of([Layout(dp=8)]))
+    assert sorted(one[0] for one in held.trained.layers) == [0, SEPARATE]
+    with pytest.raises(ValueError, match="take no qlora"):
+        ModelSpec(**(small(trained=lora(method="qlora")).model_dump() | kinds))
