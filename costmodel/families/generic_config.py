@@ -179,7 +179,7 @@ def _sizes(config: HfConfig, family: Family, fixed: Fields, *, has_experts: bool
     sizes: dict[str, object] = {
         name: config.integer(_alias(config, family, name)) for name in SIZES if name not in fixed
     }
-    heads = fixed.get("num_attention_heads") or sizes["num_attention_heads"]
+    heads = {**sizes, **fixed}["num_attention_heads"]
     if "num_key_value_heads" not in fixed:
         groups = config.optional_integer(_alias(config, family, "num_key_value_heads"))
         sizes["num_key_value_heads"] = groups or heads

@@ -117,7 +117,7 @@ def _layers(table: Table, config: HfConfig) -> list[dict[str, Any]]:
     if known:
         field, always = table["field"], set(table.get("always", ()))
         lists = [config.texts(one) if "repeats" in table else listed(config, one) for one in field]
-        words = ["+".join(several) for several in zip(*lists, strict=True)]
+        words = ["+".join(several) for several in zip(*lists, strict=False)]
         if not words or set(words) - set(known) or always - set(words):
             raise config.wrong(", ".join(field), words, f"list of {', '.join(sorted(known))}")
         order = [known[words[i % len(words)]] for i in range(count)]

@@ -8,14 +8,17 @@ from typing import Final
 
 from trainplan.costmodel.architecture import Mixer
 from trainplan.costmodel.families.family import BALANCED, HEAD, Family, Fields
-from trainplan.costmodel.families.layers import MIXERS, SLIDING, count_of_layers, named
+from trainplan.costmodel.families.layers import MIXERS, SLIDING, count_of_layers, named, of_length
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.layered import Feeds, Mixers
 
 
 def _step_words(config: HfConfig, name: str) -> tuple[str, ...]:
     """Of the layers; published files list those of the modules that predict further behind."""
-    return config.with_defaults({name: None}).texts(name)[: count_of_layers(config)]
+    words = config.with_defaults({name: None}).texts(name)[: count_of_layers(config)]
+    if words:
+        of_length(config, name, len(words))
+    return words
 
 
 def _step_mixers(config: HfConfig) -> Sequence[Mixer]:
