@@ -13,7 +13,6 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.families.family import (
     GROUPED,
     HEAD,
-    LINEAR,
     NO_BIASES,
     NO_MLP_BIAS,
     QKV,
@@ -124,17 +123,7 @@ def stated_window(config: HfConfig) -> Fields:
 
 
 DENSE: Final[Mapping[str, Family]] = {
-    "apertus": Family(
-        "arXiv:2509.14233, section 2", model={"gated_mlp": False, "layer_weights": 2, **HEAD}
-    ),
-    "apertus1p5_text": Family(
-        "Apertus1p5TextConfig",
-        model={"gated_mlp": False, "layer_weights": 2, **HEAD},
-        off=("output_vocab_size",),
-    ),
-    "arcee": Family("modeling_arcee.py", model={"gated_mlp": False}),
     "bitnet": Family("arXiv:2504.12285, section 2", more=_sub_norms),
-    "cwm": Family("arXiv:2510.02387, section 3", flags={"attention_bias": {}}),
     "diffllama": Family("arXiv:2410.05258, section 2.1", more=_lambdas),
     "doge": Family(
         "modeling_doge.py",
@@ -144,8 +133,6 @@ DENSE: Final[Mapping[str, Family]] = {
         off=("is_moe",),
         ignores=("keep_window_size",),
     ),
-    "ernie4_5": Family("modeling_ernie4_5.py", flags={"use_bias": LINEAR}),
-    "exaone": Family("ExaoneConfig, LlamaForCausalLM"),
     "exaone4": Family(
         "arXiv:2507.11407, section 2.1",
         model={"norm_position": "post", **HEAD},
@@ -153,32 +140,12 @@ DENSE: Final[Mapping[str, Family]] = {
         slides=_pattern,
         full_unrotated=True,
     ),
-    "glm": Family("modeling_glm.py", flags={"attention_bias": QKV}),
     "glm4": GLM_4,
     "glm4v_text": replace(GLM_4, needs=()),
     "glm_image_text": replace(GLM_4, needs=()),
     "glm_ocr_text": replace(GLM_4, needs=(), defaults={**GLM_4.defaults, "attention_bias": False}),
-    "granite": Family("modeling_granite.py"),
-    "granite_swa": Family("modeling_granite_swa.py", model={"attention_sinks": True}),
     "helium": Family("modeling_helium.py", flags={"attention_bias": QKV}, more=_square_output),
-    "hunyuan_v1_dense": Family("modeling_hunyuan_v1_dense.py", model=HEAD),
-    "hyperclovax": Family(
-        "modeling_hyperclovax.py", flags={"use_post_norm": {"norm_position": "both"}}
-    ),
-    "internlm3": Family(
-        "internlm/internlm3-8b-instruct, modeling_internlm3.py: qkv_bias, bias",
-        flags={
-            "qkv_bias": QKV,
-            "bias": {"attention_output_bias": True, "mlp_bias": True},
-            "attention_bias": {},
-            "mlp_bias": {},
-        },
-    ),
-    "iquestcoder": Family("IQuestCoderConfig, LlamaForCausalLM"),
     "llama": plain("modeling_llama.py; arXiv:2307.09288, arXiv:2407.21783"),
-    "minicpm3": Family("arXiv:2404.06395; modeling_minicpm3.py"),
-    "ministral": Family("modeling_ministral.py", flags={"attention_bias": {}, "mlp_bias": {}}),
-    "ministral3": Family("modeling_ministral3.py", flags={"attention_bias": {}, "mlp_bias": {}}),
     "mistral": Family(
         "arXiv:2310.06825, section 2",
         experts=None,
@@ -195,10 +162,6 @@ DENSE: Final[Mapping[str, Family]] = {
         off=("classifier_bias", "mlp_bias"),
         ignores=("global_attn_every_n_layers", "sliding_window"),
         notes=("the product in front of the output projection is counted, not priced",),
-    ),
-    "nanochat": Family(
-        "modeling_nanochat.py: norms of queries and keys have no weights",
-        model={"norm_weights": "none", "gated_mlp": False},
     ),
     "olmo2": plain(
         "arXiv:2501.00656, section 2",
@@ -237,12 +200,7 @@ DENSE: Final[Mapping[str, Family]] = {
         defaults=WINDOW_OF_QWEN,
         needs=("head_dim", *GROUPED),
     ),
-    "seed_oss": Family(
-        "modeling_seed_oss.py",
-        flags={"attention_bias": QKV, "attention_out_bias": {"attention_output_bias": True}},
-    ),
     "smollm3": Family("modeling_smollm3.py", more=unrotated, ignores=("sliding_window",)),
     "voxtral_realtime_text": Family("modeling_voxtral_realtime.py", more=_delayed),
-    "youtu": Family("modeling_youtu.py"),
 }
 """`model_type` -> what its code fixes."""

@@ -1,4 +1,4 @@
-"""Families whose sizes are formulas of the fields of their files, by formulas.toml.
+"""Families by tables without code: constants.toml, and formulas.toml with formulas of fields.
 
 There `more` and `more_experts` give fields of `ModelSpec` and `MoeSpec`, `parts` those of a mixer:
 numbers, or formulas of fields; `side_products` pairs of formulas. `kinds` are kinds of layer: a
@@ -165,7 +165,8 @@ def _family(table: Table) -> Family:
         for name, value in table.items()
         if name in {one.name for one in fields(Family)}
     }
-    given["more"] = partial(_more, table)
+    if {"more", "parts", "choices", "kinds"} & table.keys():
+        given["more"] = partial(_more, table)
     if "more_experts" in table:
         given["more_experts"] = partial(_sizes, table["more_experts"])
     if "kinds" in table:
@@ -177,8 +178,10 @@ def _family(table: Table) -> Family:
     return Family(**given)
 
 
-_PATH = files("trainplan.costmodel.families").joinpath("tables/formulas.toml")
-FORMULAS: Final[Mapping[str, Family]] = {
-    name: _family(table) for name, table in tomllib.loads(_PATH.read_text("utf-8")).items()
-}
+def _families(name: str) -> Mapping[str, Family]:
+    text = files("trainplan.costmodel.families").joinpath(f"tables/{name}").read_text("utf-8")
+    return {model_type: _family(table) for model_type, table in tomllib.loads(text).items()}
+
+
+FORMULAS: Final = {**_families("constants.toml"), **_families("formulas.toml")}
 """`model_type` -> what its code fixes."""

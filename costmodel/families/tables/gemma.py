@@ -203,12 +203,8 @@ def _full(config: HfConfig, layer: int, *, same: bool) -> Fields:
 
 
 GEMMAS: Final[Mapping[str, Family]] = {
-    "gemma": Family(
-        "arXiv:2403.08295, section 2", model=GEMMA, ignores=("use_bidirectional_attention",)
-    ),
     "gemma2": GEMMA_2,
     "gemma3_text": GEMMA_3,
-    "vaultgemma": Family("arXiv:2510.15001, section 3", model=GEMMA),
     "gemma3n_text": Family(
         "modeling_gemma3n.py",
         model=GEMMA_3N_PARTS,

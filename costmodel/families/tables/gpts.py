@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainplan.costmodel.families.aliases import alias_of
-from trainplan.costmodel.families.family import LINEAR, NO_BIASES, NO_MLP_BIAS, QKV, Family, Fields
+from trainplan.costmodel.families.family import LINEAR, NO_BIASES, NO_MLP_BIAS, Family, Fields
 from trainplan.costmodel.families.layers import count_of_layers, listed
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.dense import plain
@@ -124,11 +124,6 @@ def _opt(config: HfConfig) -> Fields:
 
 
 GPTS: Final[Mapping[str, Family]] = {
-    "biogpt": Family(
-        "modeling_biogpt.py",
-        model={**BIASED, "position_embedding": "learned", "position_embedding_offset": 2},
-        ignores=("scale_embedding",),
-    ),
     "bloom": Family(
         "arXiv:2211.05100, section 3.2",
         model={**BIASED, "embedding_norm": True, "position_embedding": "alibi"},
@@ -138,13 +133,6 @@ GPTS: Final[Mapping[str, Family]] = {
     "codegen": Family(
         "modeling_codegen.py", model=GPT_J, more=_rotated_part, ignores=("rotary_dim",)
     ),
-    "cohere": Family(
-        "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
-    ),
-    "cohere2": Family(
-        "modeling_cohere2.py; arXiv:2504.00698, section 2.1", model=COHERE, full_unrotated=True
-    ),
-    "cohere_compass_text": Family("modeling_cohere_compass.py", model=COHERE),
     "cpmant": Family(
         "arXiv:2203.06904; modeling_cpmant.py",
         model={"position_embedding": "none", "activation": "gelu"},
@@ -155,10 +143,6 @@ GPTS: Final[Mapping[str, Family]] = {
         },
         flags={"tie_word_embeddings": {}},
         more=_cpmant,
-    ),
-    "ctrl": Family(
-        "arXiv:1909.05858, section 3",
-        model={**BIASED, "head_bias": True, "position_embedding": "none", "activation": "relu"},
     ),
     "falcon": Family(
         "arXiv:2311.16867, section 4; modeling_falcon.py",
@@ -181,12 +165,6 @@ GPTS: Final[Mapping[str, Family]] = {
             **{"n_inner": None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5},
             "tie_word_embeddings": True,
         },
-    ),
-    "gpt_bigcode": Family(
-        "arXiv:2301.03988, section 4",
-        model={**BIASED, "position_embedding": "learned"},
-        flags={"multi_query": {"num_key_value_heads": 1}},
-        off=("add_cross_attention",),
     ),
     "gpt_neo": Family(
         "modeling_gpt_neo.py",
@@ -220,7 +198,6 @@ GPTS: Final[Mapping[str, Family]] = {
         notes=("the output projection of the last layer alone has a bias",),
     ),
     "gptj": Family("modeling_gptj.py", model=GPT_J, more=_rotated_part, ignores=("rotary_dim",)),
-    "jais2": Family("modeling_jais2.py", model={**LAYER_NORM, "gated_mlp": False}),
     "mpt": Family(
         "modeling_mpt.py: alibi; no bias whatever `no_bias` says",
         model={
@@ -233,8 +210,6 @@ GPTS: Final[Mapping[str, Family]] = {
         more=_mpt,
         ignores=("no_bias", "learned_pos_emb", "attn_config", "embedding_fraction", "norm_type"),
     ),
-    "nemotron": Family("arXiv:2402.16819, section 2", model={**LAYER_NORM, "gated_mlp": False}),
-    "olmo": Family("arXiv:2402.00838, section 2.1", model={**LAYER_NORM, "norm_weights": "none"}),
     "openai-gpt": Family(
         "modeling_openai.py",
         model={
@@ -266,26 +241,6 @@ GPTS: Final[Mapping[str, Family]] = {
         "arXiv:2309.05463, section 2.3",
         model={**BIASED, **ONE_NORM, "head_bias": True},
         more=_normed_heads,
-    ),
-    "stablelm": Family(
-        "modeling_stablelm.py",
-        model=LAYER_NORM,
-        flags={
-            "use_qkv_bias": QKV,
-            "qk_layernorm": {"qk_norm": "each"},
-            "use_parallel_residual": ONE_NORM,
-        },
-    ),
-    "starcoder2": Family(
-        "arXiv:2402.19173, section 6",
-        model={**LAYER_NORM, "gated_mlp": False},
-        flags={"use_bias": LINEAR},
-    ),
-    "xglm": Family(
-        "modeling_xglm.py",
-        model={**BIASED, "position_embedding": "none"},
-        off=("add_cross_attention",),
-        ignores=("scale_embedding",),
     ),
 }
 """`model_type` -> what its code fixes."""

@@ -12,7 +12,6 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.families.aliases import activation
 from trainplan.costmodel.families.experts import ALIKE
 from trainplan.costmodel.families.family import (
-    BALANCED,
     GROUPED,
     HEAD,
     NO_BIASES,
@@ -181,7 +180,6 @@ BAILING: Final = Family(
 """Ling and Ring."""
 
 MIXTURES: Final[Mapping[str, Family]] = {
-    "aria_text": Family("arXiv:2410.05993, section 3", off=("mlp_bias",)),
     "bailing_moe": BAILING,
     "bailing_moe_v2": BAILING,
     "dbrx": Family(
@@ -195,7 +193,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         flags=NO_BIASES,
         more=_dbrx,
     ),
-    "dots1": Family("arXiv:2506.05767, section 2", model=HEAD, experts=BALANCED),
     "ernie4_5_moe": Family(
         "modeling_ernie4_5_moe.py",
         experts=PARAMETER,
@@ -203,23 +200,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         off=("use_bias",),
         ignores=("moe_norm_min",),
     ),
-    "exaone_moe": Family(
-        "modeling_exaone_moe.py",
-        model=HEAD,
-        experts=BALANCED,
-        flags={"attention_bias": {}},
-        full_unrotated=True,
-    ),
-    "flex_olmo": Family(
-        "arXiv:2507.07024, section 3", model={"norm_position": "post", "qk_norm": "full"}
-    ),
-    "flint": Family("modeling_flint.py", model={**HEAD, "attention_sinks": True}),
-    "glm4_moe": Family(
-        "arXiv:2508.06471, section 2.1",
-        experts=BALANCED,
-        flags={"attention_bias": QKV, "use_qk_norm": HEAD},
-    ),
-    "glm4_moe_lite": Family("modeling_glm4_moe_lite.py", experts=BALANCED),
     "gpt_oss": Family(
         "modeling_gpt_oss.py; arXiv:2508.10925, section 2",
         model={"attention_sinks": True},
@@ -232,13 +212,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
             **{"rms_norm_eps": 1e-5, "rope_theta": 150_000.0},
         },
         needs=("num_local_experts", "head_dim", *GROUPED),
-    ),
-    "granitemoe": Family("modeling_granitemoe.py"),
-    "granitemoe_swa": Family("modeling_granitemoe_swa.py", model={"attention_sinks": True}),
-    "granitemoeshared": Family("modeling_granitemoeshared.py"),
-    "hy_v3": Family("modeling_hy_v3.py", model=HEAD, experts=BALANCED, off=("mlp_bias",)),
-    "kolibri1": Family(
-        "modeling_kolibri1.py", model={**HEAD, "norm_position": "both"}, experts=BALANCED
     ),
     "llama4_text": Family(
         "modeling_llama4.py: norms of queries and keys have no weights",
@@ -254,8 +227,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         flags={"use_qk_norm": {}, "attn_temperature_tuning": {}},
         ignores=("floor_scale", "attn_scale"),
     ),
-    "mellum": Family("modeling_mellum.py", model=HEAD),
-    "minimax_m2": Family("modeling_minimax_m2.py", model={"qk_norm": "full"}, experts=BALANCED),
     "mixtral": Family(
         "arXiv:2401.04088, section 2: softmax over the top k",
         experts=ALIKE,
@@ -263,12 +234,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         flags=NO_BIASES,
         defaults={"rms_norm_eps": 1e-5, "rope_theta": 1_000_000.0},
         needs=("num_local_experts", *GROUPED),
-    ),
-    "olmoe": Family("arXiv:2409.02060, section 2", model={"qk_norm": "full"}),
-    "phimoe": Family(
-        "modeling_phimoe.py",
-        model={"norm": "layernorm"},
-        flags={"lm_head_bias": {"head_bias": True}},
     ),
     "qwen2_moe": Family(
         "modeling_qwen2_moe.py; arXiv:2407.10671, section 2.2.2",
@@ -292,13 +257,6 @@ MIXTURES: Final[Mapping[str, Family]] = {
         defaults=QWEN_MOE,
         needs=("num_experts", "moe_intermediate_size", "intermediate_size", *GROUPED),
     ),
-    "sarvam_mla": Family("SarvamMLAConfig, DeepseekV3ForCausalLM", experts=BALANCED),
-    "sarvam_moe": Family(
-        "SarvamMoeConfig, Glm4MoeForCausalLM",
-        experts=BALANCED,
-        flags={"attention_bias": QKV, "use_qk_norm": HEAD},
-    ),
-    "solar_open": Family("modeling_solar_open.py", experts=BALANCED, flags={"attention_bias": QKV}),
     "step3_text": Family(
         "arXiv:2507.19427, section 4; vllm-project/vllm, models/step3_text.py",
         names={
