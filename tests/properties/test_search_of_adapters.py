@@ -29,6 +29,7 @@ def wanted(make_job, name, runtime, trained):
     [
         ("small-dense", "megatron-bridge", LORA),
         ("small-moe", "megatron-bridge", LORA),
+        ("small-moe", "megatron-lm", LORA),
         ("small-dense", "accelerate", LORA),
         ("small-dense", "deepspeed", LORA),
         ("small-dense", "accelerate", Trained(method="qlora", rank=8, modules=("all",))),
