@@ -201,6 +201,7 @@ class RunLayout(_Record):
     moe_dispatcher: str | None = None
     gradient_dtype: Literal["bf16", "fp32"] | None = None
     fp8_param_gather: bool | None = None
+    activation_func_fp8_input_store: bool | None = None
     per_stage: tuple[RunStage, ...] | None = None
     layers_per_stage: tuple[WholeOrZero, ...] | None = None
     """Layers of every stage; where they are two more than the model has, the first counts the

@@ -220,6 +220,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
         gradient_dtype=layout.gradient_dtype or plan_gradients(run),
         fp8_param_gather=layout.fp8_param_gather,
+        activation_func_fp8_input_store=layout.activation_func_fp8_input_store,
         cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
         dropout=drops_out(run),
         moment_dtype=moment_dtype(run),
