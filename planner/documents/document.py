@@ -16,6 +16,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec, Placement
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents.chosen import SCHEMA as PLAN_SCHEMA
 from trainplan.planner.documents.chosen import model_json
@@ -149,6 +150,8 @@ class OfJob(Document):
     changes_training: tuple[str, ...]
     """What was asked for that trains other weights from the same data, a sentence each; usually
     empty."""
+    states: str
+    """What weights, gradients and moments are kept in, and whether that is assumed."""
     cluster: ClusterSpec
     """Where."""
     runtime: str
@@ -167,6 +170,7 @@ def of_job(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in same} | {
         "model": model_json(job.model),
         "changes_training": tuple(change.says for change in changes_training(job)),
+        "states": traits_of(job).states_text(job),
         "options": job.options.stated(),
     }
 

@@ -109,7 +109,15 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
     document = plan("search", *rented, "--pareto", "cost,time", "--json").json
     assert sorted(document) == [
         *("changes_training", "cluster", "complete", "model", "objectives", "options", "points"),
-        *("reserve_bytes", "reserve_host_bytes", "runtime", "schema", "sizes", "training"),
+        *(
+            "reserve_bytes",
+            "reserve_host_bytes",
+            "runtime",
+            "schema",
+            "sizes",
+            "states",
+            "training",
+        ),
     ]
     assert document["schema"] == "trainplan/pareto/v1"
     assert [one["name"] for one in document["objectives"]] == ["cost", "time"]

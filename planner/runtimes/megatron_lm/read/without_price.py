@@ -73,6 +73,7 @@ UNMODELLED = {
     "microbatch_group_size_per_vp_stage": "priced with groups of pp micro batches",
     "step_batch_size_schedule": "a batch that grows: priced at one size, micro batch * dp",
     "rampup_batch_size": "a batch that grows: priced at its last size",
+    "main_params_dtype=fp16": "weights in 16 bits beside those of the model: priced as fp32",
     "distribute_saved_activations": "kept inputs cut over tp: priced as whole",
     "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
     "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
