@@ -240,10 +240,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
     no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
-    no_copies = (
-        "has no choice of what it keeps in fp8: leave out fp8_transpose_cache and "
-        "activation_func_fp8_input_store, or use megatron-bridge"
-    )
+    no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
         (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),

@@ -60,6 +60,8 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "cp_comm_type": tuple(mesh.STRATEGIES),
     "liger": ("0.6",),
 }
+STRATEGIES = {3: "FULL_SHARD", 2: "SHARD_GRAD_OP"}
+"""Of FSDP1, by ZeRO stage."""
 OPTIM, LISTS = f"--{mesh.OPTIM}", mesh.LISTS
 
 
@@ -115,7 +117,7 @@ def _sharded(job: Job, layout: Layout, version: int) -> Written:
     flat = version == 1
     return {
         mesh.VERSION: version,
-        mesh.STRATEGY: _strategy(layout) if flat else None,
+        mesh.STRATEGY: STRATEGIES[layout.zero_stage] if flat else None,
         mesh.RESHARDS: None if flat else layout.zero_stage == 3,
         mesh.ORIGINAL: False if flat else None,
         mesh.WRAPS: "TRANSFORMER_BASED_WRAP",
@@ -131,10 +133,6 @@ def _sharded(job: Job, layout: Layout, version: int) -> Written:
         if layout.cp > 1
         else None,
     }
-
-
-def _strategy(layout: Layout) -> str:
-    return "FULL_SHARD" if layout.zero_stage == 3 else "SHARD_GRAD_OP"
 
 
 def _text(job: Job, layout: Layout, config: Mapping[str, object]) -> str:
