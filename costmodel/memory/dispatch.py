@@ -1,4 +1,4 @@
-"""Device memory of libraries that exchange tokens of experts, outside the allocator."""
+"""Device memory of a library that exchanges tokens of experts, outside the allocator."""
 
 import numpy as np
 
@@ -9,28 +9,17 @@ from trainplan.costmodel.model import expert_hidden
 
 ELEMENT, NUMBER = 2, 4
 """Bytes of an element of a token, sent in 16 bits, and of a probability, a scale or an index."""
-PEERS = 8
-"""Ranks that DeepEP joins over NVLink. Source: DeepEP @dd758ca `csrc/legacy`,
-LEGACY_NUM_MAX_NVL_PEERS."""
-CHANNELS, FORWARDED_TOKENS, MOST_CHOSEN, SCALED = 10, 128, 128, 128
-"""Of DeepEP: pairs of the 20 multiprocessors that it takes, tokens in flight to another node, and
-the experts and the scales of a token there is room for.
-
-Source: DeepEP @dd758ca `deep_ep/buffers/legacy.py`, num_sms, get_dispatch_config and
-get_combine_config; `csrc/legacy/config.hpp`, kNumMaxTopK and kNumMaxScales.
-"""
-RECEIVED_TOKENS = ((8, 256), (64, 288), (96, 480), (128, 560), (1 << 30, 720))
-"""Ranks of a group up to which DeepEP has room for so many tokens of each peer and channel.
-
-Source: as above, the second number of a configuration.
-"""
+SCALED = 128
+"""Numbers of a token that share a scale."""
 
 
 def dispatch_buffer_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
-    """Buffers that DeepEP or HybridEP allocates for one group of expert ranks; an all-to-all: none.
+    """Buffers that HybridEP allocates for one group of expert ranks.
 
-    Source: `hybridep_bytes` and `deepep_bytes`; NVIDIA/Megatron-LM @d98e8a64
-    `core/transformer/moe/fused_a2a.py`, init_hybrid_ep_buffer and get_buffer.
+    DeepEP's rings, of a fixed number of tokens for each peer, are as the connections of NCCL that
+    they stand in for: `COMMUNICATOR_BYTES`.
+    Source: `hybridep_bytes`; NVIDIA/Megatron-LM @d98e8a64 `core/transformer/moe/fused_a2a.py`,
+    init_hybrid_ep_buffer; DeepEP @dd758ca `csrc/legacy/config.hpp`, get_nvl_buffer_size_hint.
     """
     job, table, experts = candidates.job, candidates.table, candidates.traits.experts
     moe, none = job.model.moe, np.zeros(len(table))
@@ -40,12 +29,9 @@ def dispatch_buffer_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatC
     domains = np.maximum(1.0, group(candidates.machine, table.ep, table.etp).nodes)
     own = tokens / np.where(table.sequence_parallel == 1, table.tp, 1)
     hidden = expert_hidden(job.model)
-    sizes = {
-        "hybridep": hybridep_bytes(own, ranks, domains, hidden=hidden, experts=moe.num_experts),
-        "deepep": deepep_bytes(ranks, hidden=hidden),
-    }
-    inside, across = (sizes.get(x, none) for x in (experts.dispatcher, experts.dispatcher_across))
-    return np.where(ranks > 1, np.where(domains > 1, across, inside), 0.0)
+    held = hybridep_bytes(own, ranks, domains, hidden=hidden, experts=moe.num_experts)
+    inside, across = (x == "hybridep" for x in (experts.dispatcher, experts.dispatcher_across))
+    return np.where((ranks > 1) & np.where(domains > 1, across, inside), held, 0.0)
 
 
 def hybridep_bytes(
@@ -63,17 +49,3 @@ def hybridep_bytes(
     sent = ELEMENT * hidden + NUMBER * experts
     between = sent + (domains - 1) * 3 * (ELEMENT * hidden + NUMBER * near)
     return np.asarray(tokens * (ranks * received + np.where(domains > 1, between, 0.0)))
-
-
-def deepep_bytes(ranks: IntColumn, *, hidden: int) -> FloatColumn:
-    """Rings of tokens for each peer over NVLink, and each way for each group of 8 over RDMA.
-
-    Source: DeepEP @dd758ca `csrc/legacy/config.hpp`, get_nvl_buffer_size_hint and
-    get_rdma_buffer_size_hint, whose counters of a few KiB are left out.
-    """
-    most, room = (np.array(column) for column in zip(*RECEIVED_TOKENS, strict=True))
-    received = room[np.searchsorted(most, ranks)]
-    token = ELEMENT * hidden + MOST_CHOSEN * (2 * NUMBER + NUMBER) + NUMBER * SCALED
-    near = CHANNELS * np.minimum(ranks, PEERS) * received * token
-    far = 2 * CHANNELS * (ranks / PEERS) * FORWARDED_TOKENS * token
-    return np.asarray(near + np.where(ranks > PEERS, far, 0.0))
