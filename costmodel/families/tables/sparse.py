@@ -17,7 +17,7 @@ from trainplan.costmodel.architecture import (
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.families.attention import latent_attention
 from trainplan.costmodel.families.family import BALANCED, Family, Fields
-from trainplan.costmodel.families.layers import count_of_layers, listed, named
+from trainplan.costmodel.families.layers import count_of_layers, listed, named, of_length
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.hybrids import LINEAR_WORDS, equal_heads
 from trainplan.costmodel.families.tables.nemotron_h import (
@@ -63,6 +63,31 @@ def _sharing(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]
     return [{"shares_index": True} if word == "shared" else {} for word in words] or [{}] * len(
         mixers
     )
+
+
+def _large4(config: HfConfig) -> Fields:
+    """The frequencies of the rotation are learned, once for all layers."""
+    return {**_indexer(config), "embedding_weights": config.count("qk_rope_head_dim") // 2}
+
+
+def _large4_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+    """Heads of some layers do not rotate; scales of heads; a norm in front of the indexer."""
+    rotated, mla = config.indices("no_rope_layers"), latent_attention(config)
+    of_length(config, "no_rope_layers", len(rotated))
+    if config.indices("kv_source_layers") != tuple(range(len(mixers))):
+        raise UnsupportedError(f"{config.where}: 'kv_source_layers' that differ are not modelled")
+    width = mla.qk_nope_head_dim + mla.qk_rope_head_dim
+    plain = mla.model_copy(update={"qk_nope_head_dim": width, "qk_rope_head_dim": 0})
+    scales = 2 * config.integer("num_attention_heads")
+    indexer = 2 * config.integer("index_n_heads") + 2 * config.integer("hidden_size")
+    return [
+        {
+            **shared,
+            **({} if rope else {"mla": plain}),
+            "layer_weights": scales + (0 if shared else indexer),
+        }
+        for shared, rope in zip(_sharing(config, mixers, feeds), rotated, strict=True)
+    ]
 
 
 def _streams(config: HfConfig) -> Fields:
@@ -252,6 +277,15 @@ SPARSE: Final[Mapping[str, Family]] = {
         flags=UNTIED,
         mixers=_kimi_mixers,
         more=_kimi,
+    ),
+    "mistral_large4_text": Family(
+        "modeling_mistral_large4.py",
+        flags={"mlp_bias": {}},
+        mixers=_sparse,
+        more=_large4,
+        each=_large4_each,
+        off=("attention_bias",),
+        ignores=("no_rope_layers",),
     ),
     "nemotron_h": Family(
         "arXiv:2504.03624, section 2; modeling_nemotron_h.py",
