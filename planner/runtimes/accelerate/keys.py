@@ -30,9 +30,10 @@ PLACE = Option("compute_environment", LOCAL)
 KIND = Option("distributed_type", "NO")
 PRECISION = Option("mixed_precision", "no")
 NODES, RANKS = Option("num_machines", 1), Option("num_processes", 1)
-STORED, OLDER_STORED = "dtype", "torch_dtype"
+STORED, OLDER_STORED, PURE = "dtype", "torch_dtype", "pure_bf16"
 """Type a script loads weights in. Source: huggingface/transformers
-`examples/pytorch/language-modeling/run_clm.py`, ModelArguments."""
+`examples/pytorch/language-modeling/run_clm.py`, ModelArguments; hiyouga/LLaMA-Factory
+`hparams/finetuning_args.py`, pure_bf16."""
 OPTIM, LISTS = "optim", "adamw_torch"
 LIGER = "use_liger_kernel"
 """Option of the script, and AdamW on lists of tensors. Source: huggingface/transformers

@@ -263,17 +263,33 @@ def _formats(keys: Keys, script: Script) -> dict[str, str]:
     FSDP casts trained weights to fp32 under mixed precision, whatever they are loaded in.
     Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model.
     """
-    loaded = next((n for n in (mesh.STORED, mesh.OLDER_STORED) if n in script.options), None)
-    value, word = script.options[loaded] if loaded else (None, None)
-    narrow = value is not None and value.text.removeprefix("torch.") in ("bfloat16", "bf16")
-    mixed = keys.of(mesh.PRECISION).lower() not in ("no", "false")
+    stated = keys.of(mesh.PRECISION).lower()
+    words = {name: word for name, (_, word) in script.options.items()}
+    narrow = [
+        name for name in (mesh.STORED, mesh.OLDER_STORED, mesh.PURE) if _is_bf16(script, name)
+    ]
+    amp = script.switch("bf16")
+    mixed = stated not in ("no", "false", "fp32") or bool(amp and amp.value)
     casts = keys.of(mesh.KIND) == "FSDP" and mixed
-    if not narrow or casts or word is None or keys.of(mesh.PRECISION).lower() in ("fp16", "fp8"):
-        return {"precision": _precision(keys)}
-    entry = Entry("bf16", "stated", word.text, word.place)
-    keys.notes.note("training.precision", entry)
-    keys.notes.note("training.state_precision", entry)
-    return {"precision": "bf16", "state_precision": "bf16"}
+    if narrow and not casts and stated not in ("fp16", "fp8"):
+        word = words[narrow[0]]
+        entry = Entry("bf16", "stated", word.text, word.place)
+        keys.notes.note("training.precision", entry)
+        keys.notes.note("training.state_precision", entry)
+        return {"precision": "bf16", "state_precision": "bf16"}
+    if amp and amp.value and stated in ("no", "false", "fp32"):
+        keys.notes.note("training.precision", amp._replace(value="bf16"))
+        return {"precision": "bf16"}
+    return {"precision": _precision(keys)}
+
+
+def _is_bf16(script: Script, name: str) -> bool:
+    """Does an argument load weights in bf16: by its value, or as the switch `PURE`?"""
+    value, _ = script.options.get(name, (None, None))
+    if name == mesh.PURE:
+        switched = script.switch(name)
+        return bool(switched and switched.value)
+    return value is not None and value.text.removeprefix("torch.") in ("bfloat16", "bf16")
 
 
 def _precision(keys: Keys) -> str:

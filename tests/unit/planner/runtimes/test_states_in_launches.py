@@ -31,6 +31,12 @@ def script(text):
         ("--torch_dtype bfloat16", {"mixed_precision": "fp16"}, ("fp16", "o0")),
         ("--torch_dtype float32", {"mixed_precision": "no"}, ("tf32", "o0")),
         ("", {"mixed_precision": "no"}, ("tf32", "o0")),
+        ("--bf16", {"mixed_precision": "no"}, ("bf16", "o0")),
+        ("--torch_dtype bfloat16 --bf16", {"mixed_precision": "no"}, ("bf16", "o0")),
+        ("--torch_dtype bfloat16 --bf16 True",
+         {"mixed_precision": "no", "distributed_type": "MULTI_GPU"}, ("bf16", "bf16")),
+        ("--pure_bf16 true", {"mixed_precision": "no"}, ("bf16", "bf16")),
+        ("--pure_bf16 false", {"mixed_precision": "no"}, ("tf32", "o0")),
     ],
 )  # fmt: skip
 def test_weights_loaded_in_bf16_are_trained_so_where_nothing_casts_them(arguments, config, found):
