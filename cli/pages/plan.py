@@ -210,8 +210,8 @@ def binding_text(plan: Plan) -> str:
     usable = memory.capacity_bytes * (1 - plan.memory_margin)
     return (
         f"Largest cost besides the work itself: {largest_cost(plan.best.estimate)}.\n"
-        f"Memory: {gib(memory.peak_reserved_bytes)} of the {gib(usable)} GiB that the margin of "
-        f"{percent(plan.memory_margin)} leaves{chance_text(memory)}, {tightest_text(memory)}."
+        f"Memory: {gib(memory.peak_reserved_bytes)} of {gib(usable)} GiB, margin "
+        f"{percent(plan.memory_margin)}, fits{chance_text(memory)}; {tightest_text(memory)}."
     )
 
 

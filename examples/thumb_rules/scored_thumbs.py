@@ -33,7 +33,7 @@ from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.work.budget import Unlimited
 
 MARGIN = 0.05
-"""Share of memory that stays free, of rules and of the search. Source: `SearchOptions`."""
+"""Share of memory that stays free, of rules and of the search. Source: assumed."""
 TIE = 0.05
 """Slower by less is a tie: what the model gets wrong from layout to layout of one job is 5.6 %.
 Source: examples/tuning/README.md."""
@@ -64,7 +64,7 @@ def fastest(job: Job, step: Step, level: Level, found: Best = None) -> Best:
     """The fastest layout of a step over settings of the runtime, or `found` if none is faster."""
     names = [SCHEDULE_NAMES.index(name) for name in SCHEDULES]
     rules = (*step, among("schedule", *names), among("etp", 1))
-    context = SearchContext.of(job, SearchOptions(), NOTHING, Unlimited())
+    context = SearchContext.of(job, SearchOptions(memory_margin=MARGIN), NOTHING, Unlimited())
     every = [one for one in combinations(context, level) if not one.covered]
     for one in sorted(every, key=lambda one: -len(one.settings)):
         inside = replace(context.with_job(one.job), only=(*rules, *one.only))

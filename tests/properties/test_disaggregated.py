@@ -65,7 +65,7 @@ def parts(job):
 
 
 def limit(job):
-    return machine_of(job.cluster, "bf16").memory_bytes * 0.95
+    return machine_of(job.cluster, "bf16").memory_bytes * (1 - SearchOptions().margin(job))
 
 
 def step_of(job, own, plan, candidate):

@@ -62,7 +62,7 @@ class Everything:
         machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
         table = every_legal_layout(job)
         used = price(Candidates(job, machine, traits, table)).memory.used
-        fits = used <= machine.memory_bytes * 0.95
+        fits = used <= machine.memory_bytes * (1 - SearchOptions().margin(job))
         table, used = table.take(fits), used[fits]
         time = step_seconds(Candidates(job, machine, traits, table))
         gpus = np.full(len(time), float(job.cluster.num_gpus))

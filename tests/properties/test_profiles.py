@@ -228,7 +228,7 @@ def test_a_search_with_a_profile_finds_what_brute_force_finds(make_job, model, g
     machine, traits = machine_for(job, measured), traits_of(job)
     table = every_legal_layout(job)
     priced = price(Candidates(job, machine, traits, table))
-    fits = priced.memory.used <= machine.memory_bytes * 0.95
+    fits = priced.memory.used <= machine.memory_bytes * (1 - SearchOptions().margin(job))
     plan = search(job, EVEN, measured=measured)
     best = plan.best.estimate.step_time_s
     assert plan.certificate.optimal

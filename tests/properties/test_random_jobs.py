@@ -93,7 +93,8 @@ def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")
     _, table, _ = all_layouts(job)
     priced = price(Candidates(job, machine, TRAITS, table))
-    gib = float(np.quantile(priced.memory.used, share)) * (1 + 1e-9) / 0.95 / 2**30
+    usable = 1 - SearchOptions().margin(job)
+    gib = float(np.quantile(priced.memory.used, share)) * (1 + 1e-9) / usable / 2**30
     group = job.cluster.groups[0].model_copy(update={"memory_gib": gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     machine = machine_of(job.cluster, "bf16")
@@ -101,7 +102,7 @@ def test_the_search_agrees_with_brute_force(job, share):
     best = search(
         job, SearchOptions(**EXACT, top=1, fix=(even,), search_options="none")
     ).best.estimate.step_time_s
-    fits = priced.memory.used <= machine.memory_bytes * 0.95
+    fits = priced.memory.used <= machine.memory_bytes * (1 - SearchOptions().margin(job))
     rivals = np.flatnonzero(fits & (priced.step_seconds <= best * ROUNDING))
     rivals = rivals[np.argsort(priced.step_seconds[rivals])][:2000]
     fastest = step_seconds(Candidates(job, machine, TRAITS, table.take(rivals))).min()

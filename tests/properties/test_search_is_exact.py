@@ -192,7 +192,7 @@ def assert_best_of_all(job, memory_gib, *fix):
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     machine = machine_of(job.cluster, job.training.precision)
-    fits = priced.memory.fits(machine.memory_bytes * 0.95)
+    fits = priced.memory.fits(machine.memory_bytes * (1 - SearchOptions().margin(job)))
     plan = search(job, SearchOptions(**EXACT, top=3, search_options="none", fix=fix))
     if not fits.any():
         assert not hasattr(plan, "best")
@@ -325,7 +325,7 @@ def test_no_legal_layout_that_fits_beats_the_answer(make_job, data):
     )
     if broken_rules(job, LayoutTable.of([layout]))[0]:
         return
-    priced = estimate(job, layout, memory_margin=0.05)
+    priced = estimate(job, layout, memory_margin=plan.memory_margin)
     if priced.memory.fits:
         assert priced.step_time_s >= plan.certificate.lower_bound_s * (1 - 1e-12)
         assert priced.step_time_s >= plan.best.estimate.step_time_s * (1 - 1e-12)
@@ -335,7 +335,9 @@ def test_no_legal_layout_that_fits_beats_the_answer(make_job, data):
 def test_estimate_of_the_best_is_its_estimate_and_terms_add_up(make_job, model, cluster, batch):
     job = make_job(model, cluster, batch)
     plan = best_of(job)
-    assert estimate(plan.job, plan.best.layout, memory_margin=0.05) == plan.best.estimate
+    assert (
+        estimate(plan.job, plan.best.layout, memory_margin=plan.memory_margin) == plan.best.estimate
+    )
     for candidate in plan.candidates:
         terms = astuple(candidate.estimate.terms)
         assert sum(terms) == pytest.approx(candidate.estimate.step_time_s, rel=1e-9)

@@ -9,6 +9,7 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.planner.questions.best_plan import SearchOptions, search
+from trainplan.planner.space import parse_choice
 
 pytestmark = pytest.mark.usefixtures("quarters")
 LORA = Trained(method="lora", rank=8, modules=("all",))
@@ -41,7 +42,8 @@ def wanted(make_job, name, runtime, trained):
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     name, runtime, trained = case
-    assert_best_of_all(wanted(make_job, name, runtime, trained), memory_gib)
+    even = parse_choice("stages=even", excluded=False)
+    assert_best_of_all(wanted(make_job, name, runtime, trained), memory_gib, even)
 
 
 @pytest.mark.parametrize("name", ["small-dense", "small-moe"])

@@ -80,9 +80,10 @@ def drawn(rng):
         global_batch_size=rng.choice([32, 64, 128]),
         precision=rng.choice(["bf16", "bf16", "fp8", "mxfp8", "fp32"]),
     )
+    compiled = rng.choice([None, False])
     options = RuntimeOptions(
-        compile=rng.choice([None, False]),
-        cross_entropy=rng.choice([None, "jit"]),
+        compile=compiled,
+        cross_entropy=rng.choice([None, "jit" if compiled is False else "unfused"]),
         cuda_graph=rng.choice([None, "full_iteration"]),
         moe_dispatcher=rng.choice([None, "deepep"]) if model.moe else None,
         fp8_recipe=rng.choice(RECIPES) if training.precision == "fp8" else None,

@@ -234,8 +234,8 @@ def chance_text(memory: Memory) -> str:
 
 def tightest_text(memory: Memory) -> str:
     """Where memory is fullest."""
-    when = "loss" if memory.peak_in_loss else "backward pass of a layer"
-    return f"tightest on pipeline rank {memory.fullest_rank}, in the {when}"
+    when = "loss" if memory.peak_in_loss else "backward pass"
+    return f"tightest in the {when} of pipeline rank {memory.fullest_rank}"
 
 
 def fit_line(memory: Memory, model: ModelSpec) -> str:
