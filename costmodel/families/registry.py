@@ -127,10 +127,8 @@ _KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "has recurrent layers of its own": ("rwkv5", "rwkv6", "rwkv7"),
     "attends to pictures in layers of their own": ("mllama_text_model", "idefics"),
     "runs its layers several times, without gradients but the last": ("hrm_text",),
-    "runs its layers several times": ("inkling2_loop_text",),
     "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
     "reads bytes in patches": ("blt",),
-    "convolves its keys and values by weights of its input": ("inkling2_text",),
     "is a vision encoder": (
         *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
         *("dinov2", "swin"),

@@ -12,7 +12,7 @@ from trainplan.costmodel.towers.tower import tower_params
 
 RECORDED = recorded()
 REFUSED = """
-    florence2 gemma4_unified_assistant inkling2 inkling2_loop kosmos-2 kosmos-2.5
+    florence2 gemma4_unified_assistant kosmos-2 kosmos-2.5
     mllama pix2struct t5gemma2 vision-encoder-decoder
 """
 

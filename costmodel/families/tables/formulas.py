@@ -88,6 +88,8 @@ def _sizes(table: Table, config: HfConfig) -> dict[str, Any]:
             found[name] = tuple((one, other) for one, other in pairs if one and other)
         elif isinstance(formula, str) and name not in WORDS:
             found[name] = None if formula == "null" else value_of(config, formula)
+            if (found[name] or 0) < 0:
+                raise SpecError(f"{config.where}: '{name}' = {formula} is negative: correct these")
         else:
             found[name] = formula
     return found

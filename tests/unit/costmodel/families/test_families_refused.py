@@ -212,7 +212,6 @@ def test_a_model_type_that_is_no_string_is_refused() -> None:
     ("model_type", "what"),
     [
         ("hrm_text", "runs its layers several times, without gradients but the last"),
-        ("inkling2_loop_text", "runs its layers several times"),
         ("mllama_text_model", "attends to pictures"),
         *[(name, "vision encoder") for name in ("vit", "clip", "siglip")],
         *[(name, "encoder-decoder") for name in ("t5", "bart", "whisper", "mt5", "trocr")],
