@@ -47,6 +47,7 @@ MAXTEXT = RuntimeTraits(
         layers="all",  # remat_policy=full
         stops_early=True,  # the compiler removes what no backward pass reads
     ),
+    state_precisions=("o0", "bf16"),  # configs/base.yml, weight_dtype: of moments as well
     rules=(data_parallel_only,),
     footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),
 )

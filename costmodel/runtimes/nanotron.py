@@ -50,6 +50,8 @@ NANOTRON = RuntimeTraits(
         # p2p.py, BatchTensorSendRecvState: each exchange is waited for, sends included
         waits_for_messages=("1f1b", "gpipe"),
     ),
+    # helpers.py, init_optimizer_and_grad_accumulator, without accumulate_grad_in_fp32
+    state_precisions=("o0", "bf16"),
     recompute=Recompute(layers="all"),  # ParallelismArgs.recompute_layer
     # models/llama.py, CausalSelfAttention, copies queries, keys and values three times; peaks of
     # seven runs, with and without a pipeline, say that those before the rotation stay

@@ -144,6 +144,8 @@ def test_levels_of_fp8_lm_store_what_their_table_says(job_of, level, weight, gra
         ("fsdp2", "adamw", {"zero_stage": 3}, 8 / 8),
         ("torchtitan", "adamw", {"zero_stage": 3}, 8 / 8),
         ("torch-eager", "adamw", {"zero_stage": 0}, 8),
+        ("nanotron", "adamw", {"zero_stage": 0}, 8),
+        ("maxtext", "adamw", {"zero_stage": 3}, 8 / 8),
         ("torch-eager", "lion", {"zero_stage": 0}, 6),
         ("deepspeed", "adamw", {"zero_stage": 3}, 10 / 8),  # its master is a copy
         ("deepspeed", "adamw", {"zero_stage": 1}, 4 + 6 / 8),
