@@ -72,6 +72,7 @@ def drawn(rng):
         micro_batch_size=rng.choice([1, 1, 2]),
         schedule=rng.choice(SCHEDULES) if pp > 1 else "1f1b",
         stages=stages,
+        tiled_loss=rng.random() < 0.3,
         offload=OffloadSpec(optimizer=1, parameters="cpu") if rng.random() < 0.2 else OffloadSpec(),
         **recompute,
     )
