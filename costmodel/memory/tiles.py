@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.architecture import trains_head
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks import activation_tensors
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
@@ -25,11 +25,12 @@ SINGLE_NORM_TENSORS = 3
 and the layer's input, of which they keep copies. Source: as above."""
 
 
-PARALLEL_LOSS_BYTES = 16.0
+PARALLEL_LOSS_BYTES = 4 * BYTES_FP32 + BYTES_BF16
 """Peak bytes of each logit where torch's own loss runs on a vocabulary that tensor ranks share.
 
 Four fp32 tensors in its backward pass: the log-probabilities, zeros with a one at each label, the
-exponentials and the sum of the last two.
+exponentials and the sum of the last two; and the freed logits, whose block takes none of them, as
+on one rank (`LOGIT_BYTES` of torchtitan).
 Source: pytorch v2.9 `distributed/tensor/parallel/loss.py`, _nll_loss_and_log_softmax_backward;
 pytorch/torchtitan @b5bcd76c components/loss.py, _LossParallelCrossEntropy.
 """
