@@ -122,8 +122,8 @@ class RuntimeTraits:
     def stashes_experts(self) -> bool:
         """Are experts' activations kept in pages, and their buffers of a fixed size?
 
-        Source: Megatron-LM @d98e8a64 `docs/user-guide/features/paged_stash.md`: what one graph of a
-        step with experts needs, over HybridEP alone.
+        Source: NVIDIA/Megatron-LM @d98e8a64 `docs/user-guide/features/paged_stash.md`: what one
+        graph of a step with experts needs, over HybridEP alone.
         """
         return self.host.cuda_graph == "full_iteration" and self.experts.dispatcher == "hybridep"
 

@@ -29,7 +29,7 @@ SHARE, T_OF_SHARE = 0.8, 1.638
 Source: the quantile of Student's t with 3 degrees of freedom at 0.9, 1.6377.
 """
 HELD = 0.9
-"""Chance at which the widths are set. Source: a convention; the tail is what runs out of memory."""
+"""Chance at which the widths are set. Source: assumed; what runs out of memory is in the tail."""
 FACTORS = tuple(1 + step / 20 for step in range(61))
 """Widths that are tried."""
 DIGITS = 4

@@ -166,7 +166,9 @@ def _job_for(make_job):
 
     def make(model, layout, runtime="megatron-lm"):
         job = make_job(model, f"1x{layout.world_size}:h100-sxm@dgx-2", 32)
-        return job.model_copy(update={"runtime": runtime})
+        settings = {"liger": "0.6"} if runtime == "accelerate" and layout.tiled_loss else {}
+        options = job.options.model_copy(update=settings)  # its kernels alone tile the loss
+        return job.model_copy(update={"runtime": runtime, "options": options})
 
     return make
 
