@@ -265,7 +265,8 @@ def _graph(run: MeasuredRun) -> Graph | None:
     """What a graph holds; one of the router alone leaves nearly all launches to the host.
 
     Of experts one that is not named holds attention: their dispatch asks the host for sizes.
-    Source: NVIDIA/Megatron-LM @d98e8a64 `docs/user-guide/features/cuda_graph.md`, MoE Model Training.
+    Source: NVIDIA/Megatron-LM @d98e8a64 `docs/user-guide/features/cuda_graph.md`, MoE Model
+    Training.
     """
     stated = run.layout.cuda_graph
     if stated is None:

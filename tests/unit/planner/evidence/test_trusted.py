@@ -117,7 +117,7 @@ def test_a_rule_is_named_by_the_largest_value_measured_on_such_runtimes(make_job
 
 
 def test_what_the_job_states_beyond_is_refused_before_the_search_all_in_one_sentence(make_job):
-    job = make_job("small-dense", "1x8:mi300x", 32, 1 << 18).model_copy(
+    job = make_job("small-dense", "1x8:mi250x", 32, 1 << 18).model_copy(
         update={"runtime": "nanotron"}
     )
     with pytest.raises(SpecError) as caught:
@@ -126,7 +126,7 @@ def test_what_the_job_states_beyond_is_refused_before_the_search_all_in_one_sent
     for missing in (
         "no scored run has seq_length > 131,072 (here 262,144)",
         "no scored run is on nanotron",
-        "no scored run is on cdna3 GPUs",
+        "no scored run is on cdna2 GPUs",
         "drop --trusted",
     ):
         assert missing in text
