@@ -269,7 +269,7 @@ def _values(field: FieldInfo) -> str:
         return RoutingSpec.FORMS
     if bool in kinds:
         return "true|false"
-    words = [word for kind in kinds for word in get_args(kind) if isinstance(word, str)]
+    words = [str(word) for kind in kinds for word in get_args(kind) if isinstance(word, str | int)]
     return "|".join(words) or "N"
 
 
@@ -284,7 +284,7 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
         CatalogError: No such setting; the message names the nearest.
         FileError: The file of a routing holds no counts.
     """
-    values: dict[str, str | RoutingSpec] = {}
+    values: dict[str, str | int | RoutingSpec] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
@@ -293,7 +293,7 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
             raise unknown_name("option", name, FIELDS, f"known: {', '.join(FIELDS)}")
         if name in values:
             raise SpecError(f"--option {name} is given twice: give it once")
-        values[name] = value
+        values[name] = {"1": 1, "2": 2}.get(value, value) if name == "fsdp_version" else value
     chosen = values.get("routing")
     if isinstance(chosen, str) and not RoutingSpec.is_named(chosen):
         if not is_there(Path(chosen)):

@@ -6,7 +6,8 @@ import pytest
 
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.routing import load_routing
-from trainplan.cli.values.stated import parse_options
+from trainplan.cli.options.names import RUNTIME_OPTIONS
+from trainplan.cli.values.stated import listed, parse_options
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
@@ -107,6 +108,16 @@ def test_a_routing_is_a_name_or_a_file(tmp_path):
     random = RuntimeOptions(routing=RoutingSpec(kind="random"))
     assert random.stated() == {"routing": "random"}
     assert random.settings() == {}
+
+
+@pytest.mark.parametrize("one", RUNTIME_OPTIONS)
+def test_every_value_that_help_names_is_read(one):
+    name, _, values = one.partition("=")
+    capacity = () if name == "moe_capacity_factor" else ("moe_capacity_factor=1",)
+    for value in () if name == "routing" else values.replace("N", "1").split("|"):
+        read = getattr(parse_options((f"{name}={value}", *capacity)), name)
+        assert str(read).lower() in (value, f"{value}.0")
+    assert listed() == RUNTIME_OPTIONS
 
 
 @pytest.mark.parametrize(
