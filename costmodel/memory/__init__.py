@@ -18,6 +18,7 @@ mean_state_bytes: weights, gradients and optimizer on the GPU of a rank that hol
     is executed.
 MemoryTable: bytes of each rank class.
 of_blocks: sum over the tensors of a block, of every kind.
+of_trained: the same, the share of it that trained parameters are.
 rank_memory: peak memory of each rank class.
 rank_optimizer_bytes: optimizer state on the device, of each rank class.
 rank_params: parameters of each rank class.
@@ -58,5 +59,5 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.tower import tower_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory.trained import held_params, of_trained
 from trainplan.costmodel.memory.transients import head_bytes, layer_backward_bytes

@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
-from trainplan.costmodel.memory.matrices import largest_in_layers, of_blocks
+from trainplan.costmodel.memory.matrices import largest_in_layers
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -19,6 +19,7 @@ from trainplan.costmodel.memory.states import (
     rank_params,
     shard_ranks,
 )
+from trainplan.costmodel.memory.trained import of_trained
 from trainplan.costmodel.optimizers import FP8_LM, STORED, Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline import Ranks
 
@@ -32,7 +33,7 @@ def block_state_bytes(candidates: Candidates) -> BlockParams | None:
     found, width = optimizer_of(request), candidates.traits.footprint.moment_bytes
     if found.moments is not None:
         return None
-    return of_blocks(
+    return of_trained(
         candidates.job, candidates.table, lambda one: found.state_bytes(one, request, width)
     )
 

@@ -1,6 +1,8 @@
 """What a rank holds of adapters and of frozen weights, in 16 bits or fewer."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from trainplan.costmodel.columns import ClassRows, FloatColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -26,6 +29,7 @@ from trainplan.costmodel.model import (
     norm_params,
     quantised_bytes,
 )
+from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.shards import remade_bytes
 
@@ -51,6 +55,24 @@ def held_params(job: Job, table: LayoutTable) -> BlockParams:
         mtp_experts=base.mtp_experts + own_mtp_experts,
     )
     return replace(held, trained=_trained(model, held, adapters))
+
+
+def of_trained(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]) -> BlockParams:
+    """As `of_blocks`, the share of every kind of block that its trained parameters are.
+
+    Source: derived; exact where `of` is so much a parameter, as 8-bit moments are but for scales.
+    """
+    found, base = of_blocks(job, table, of), block_params(job, table)
+    own = held_params(job, table).trained
+    if own is None:
+        return found
+
+    parts: dict[str, Any] = {}
+    for name in ("layers", "experts", "embedding", "head", "mtp", "mtp_experts"):
+        of_all, some, every = (getattr(one, name) for one in (found, own, base))
+        share = np.asarray(of_all) * np.asarray(some) / np.maximum(every, 1.0)
+        parts[name] = tuple(share) if isinstance(of_all, tuple) else share
+    return replace(found, **parts)
 
 
 def _in_modules(

@@ -171,7 +171,13 @@ class RuntimeTraits:
         ]
         texts[0] += f" with {half} copies" * (read < sizes["weights"])
         stated = options.gradient_dtype or options.moment_dtype or training.state_precision != "o0"
-        return ", ".join(texts) + ("" if stated else f": assumed, {self.name}'s default")
+        text = ", ".join(texts) + ("" if stated else f": assumed, {self.name}'s default")
+        if (trained := job.model.trained) is None:
+            return text
+        frozen = "4 bits" if trained.quantised else formats.get(read, half)
+        plain = trained.adapts and self.adapting.plain_replicas and not stated
+        more = f"; at ZeRO-0 weights and gradients in {half}" * plain
+        return f"frozen weights in {frozen}; trained: {text}{more}"
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

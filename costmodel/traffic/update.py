@@ -20,7 +20,7 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import expert_shard_ranks, of_blocks, rank_params, shard_ranks
+from trainplan.costmodel.memory import expert_shard_ranks, of_trained, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
@@ -55,7 +55,7 @@ def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) 
     casts = rank_cast_seconds(candidates, machine, ranks)
     if optimizer_of(candidates.job.training.optimizer).on_host:
         return casts
-    blocks = of_blocks(
+    blocks = of_trained(
         candidates.job, candidates.table, lambda one: tensor_seconds(candidates, machine, one)
     )
     table = candidates.table

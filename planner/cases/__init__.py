@@ -4,7 +4,8 @@ A case is a job, its options and what was measured of its machine; `feasibility`
 let something fit.
 
 Case: a job, its options and what was measured of its machine.
-feasible: is there a layout that fits?.
+feasible: is there a layout that fits?
+LIGHTER: states that take less memory than the usual ones, as remedies.
 Relaxations: sets of changes, each change as a sentence.
 relaxations: the smallest sets of changes that make the job feasible, each tried by a search.
 replaced: a spec with other values of some fields, checked as a new one.
@@ -22,12 +23,12 @@ with_nic: scale-out bandwidth times a factor, measured or of the datasheet.
 with_precision: another number format of the matrix products.
 with_sequence: tokens per sequence.
 with_setting: a setting of the runtime, as `--option` takes it, beside those of the job.
-with_states: other formats of weights, gradients and moments.
 without_margin: all of the device memory may be used.
 without_reserve: no memory is left to another tenant.
 """
 
 from trainplan.planner.cases.case import (
+    LIGHTER,
     Case,
     replaced,
     with_added_memory,
@@ -43,7 +44,6 @@ from trainplan.planner.cases.case import (
     with_precision,
     with_sequence,
     with_setting,
-    with_states,
     without_margin,
     without_reserve,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -172,16 +172,51 @@ def with_precision(case: Case, precision: str) -> Case:
     return case.with_job(replaced(case.job, training=training))
 
 
-def with_states(case: Case, state_precision: str) -> Case:
-    """Other formats of weights, gradients and moments.
+class Lighter(NamedTuple):
+    """States that take less memory, by the option that asks for them."""
 
-    Raises:
-        PlanError: The runtime does not have them, or not beside what else the job states.
-    """
-    training = replaced(case.job.training, state_precision=state_precision)
-    changed = case.with_job(replaced(case.job, training=training))
-    traits_of(changed.job)
-    return changed
+    field: str
+    usual: str
+    value: str
+    says: str
+    changes: str = " (changes the training)"
+
+    @property
+    def option(self) -> str:
+        """As a user writes it, and whether it trains otherwise."""
+        return f"--{self.field.replace('_', '-')} {self.value}{self.changes}"
+
+    def applied(self, case: Case) -> Case:
+        """The question with these states; the same one where its states are not the usual ones.
+
+        Raises:
+            PlanError: The runtime does not have them, or not beside what else the job states.
+        """
+        job, training = case.job, case.job.training
+        trained = job.model.trained
+        own = {
+            "state_precision": training.state_precision,
+            "optimizer": training.optimizer.text,
+            "train": trained.text if trained else "full",
+        }
+        if own[self.field] != self.usual:
+            return case
+        if self.field == "train":
+            adapters = {"method": self.value.split(":")[0], "rank": 16, "modules": ("all",)}
+            job = replaced(job, model=replaced(job.model, trained=adapters))
+        else:
+            job = replaced(job, training=replaced(training, **{self.field: self.value}))
+        traits_of(job)
+        return case.with_job(job)
+
+
+LIGHTER = (
+    Lighter("state_precision", "o0", "bf16", "keep states in bf16"),
+    Lighter("optimizer", "adamw", "adamw8bit", "keep moments in 8 bits", ""),
+    Lighter("train", "full", "lora:rank=16", "train adapters alone"),
+    Lighter("train", "full", "qlora:rank=16", "train adapters alone, beside 4-bit weights"),
+)
+"""Of one field the first that helps is offered."""
 
 
 def with_setting(case: Case, name: str, value: str | None) -> Case:

@@ -7,12 +7,13 @@ from itertools import combinations
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import Rule
 from trainplan.planner.cases.case import (
+    LIGHTER,
     Case,
+    Lighter,
     with_batch,
     with_gpus,
     with_sequence,
     with_setting,
-    with_states,
     without_choice,
     without_host_reserve,
     without_margin,
@@ -108,9 +109,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.job.reserve_bytes:
         reserve = f"drop --reserve {case.job.reserve_bytes / GIB:.4g}GiB"
         yield _Change("reserve", lambda _: reserve, without_reserve)
-    if case.job.training.state_precision == "o0":
-        narrow = "keep states in bf16: --state-precision bf16 (changes the training)"
-        yield _Change("states", lambda _: narrow, lambda question: with_states(question, "bf16"))
+    yield from map(_states, LIGHTER)
     yield _Change(
         "sequence",
         lambda now: f"halve the sequence: --seq-length {now.job.training.seq_length}",
@@ -140,6 +139,10 @@ def _drop(kind: str, choice: Choice) -> _Change:
 def _unset(name: str, text: str) -> _Change:
     reported = f"drop --option {text}"
     return _Change(name, lambda _: reported, lambda question: with_setting(question, name, None))
+
+
+def _states(one: Lighter) -> _Change:
+    return _Change(one.field, lambda _: f"{one.says}: {one.option}", one.applied)
 
 
 def _growth(factor: int) -> _Change:

@@ -7,7 +7,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import explicit
-from trainplan.planner.cases import Case, with_choice, with_states
+from trainplan.planner.cases import LIGHTER, Case, with_choice
 from trainplan.planner.comparisons.comparison import FieldDifference, field_differences
 from trainplan.planner.comparisons.neighbours import nearest_fitting
 from trainplan.planner.plan import Candidate
@@ -17,8 +17,6 @@ from trainplan.planner.work import Budget
 
 HELD = (("tp", "cp", "pp"), ("tp", "pp"), ("tp",))
 """Degrees a remedy keeps: as many as it can, tensor parallelism last."""
-NARROW = "bf16"
-"""What states may be stored in instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +39,27 @@ def remedies(case: Case, layout: Layout, budget: Budget) -> tuple[Remedy, ...]:
         for place, one in enumerate(ordered)
         if one.layout not in [other.layout for other in ordered[:place]]
     )
-    return (*same_job, *_with_narrow_states(case, layout))
+    return (*same_job, *_with_lighter_states(case, layout))
 
 
-def _with_narrow_states(case: Case, layout: Layout) -> Iterator[Remedy]:
-    """The layout with all states in bf16, where that is another job and fits."""
-    own = case.job.training.state_precision
-    try:
-        narrow = with_states(case, NARROW)
-    except PlanError:
-        return
-    table = LayoutTable.of([layout])
-    if own == NARROW or broken_rules(narrow.job, table)[0]:
-        return
-    (priced,) = explicit(narrow.context.with_table(table), memory_margin=narrow.margin)
-    if priced.memory.fits:
-        difference = FieldDifference("state_precision", own, NARROW)
-        option = f"--state-precision {NARROW} (changes the training)"
-        yield Remedy(Candidate(rank=1, layout=layout, estimate=priced), (difference,), option)
+def _with_lighter_states(case: Case, layout: Layout) -> Iterator[Remedy]:
+    """The layout with states that take less, of each field the first that fits."""
+    table, offered = LayoutTable.of([layout]), set[str]()
+    for one in LIGHTER:
+        try:
+            light = one.applied(case)
+            context = light.context.with_table(table)
+        except PlanError:
+            continue
+        if light == case or one.field in offered or broken_rules(light.job, table)[0]:
+            continue
+        (priced,) = explicit(context, memory_margin=light.margin)
+        if priced.memory.fits:
+            offered.add(one.field)
+            difference = FieldDifference(one.field, one.usual, one.value)
+            yield Remedy(
+                Candidate(rank=1, layout=layout, estimate=priced), (difference,), one.option
+            )
 
 
 def _with_its_degrees(case: Case, layout: Layout, budget: Budget) -> Iterator[Candidate]:

@@ -194,6 +194,25 @@ def test_an_answer_names_what_states_are_kept_in(make_job, runtime, training, op
 
 
 @pytest.mark.parametrize(
+    ("runtime", "method", "says"),
+    [
+        ("accelerate", "lora",
+         "frozen weights in bf16; trained: weights, gradients and moments in fp32 with bf16 "
+         "copies: assumed, accelerate's default; at ZeRO-0 weights and gradients in bf16"),
+        ("deepspeed", "qlora",
+         "frozen weights in 4 bits; trained: weights and moments in fp32 with bf16 copies, "
+         "gradients in bf16: assumed, deepspeed's default"),
+    ],
+)  # fmt: skip
+def test_an_answer_names_what_frozen_weights_are_kept_in(make_job, runtime, method, says):
+    job = make_job("llama3-8b", "1x8:h100-sxm")
+    trained = {"method": method, "rank": 8, "modules": ("all",)}
+    model = type(job.model).model_validate({**dict(job.model), "trained": trained})
+    job = job.model_copy(update={"runtime": runtime, "model": model})
+    assert traits_of(job).states_text(job) == says
+
+
+@pytest.mark.parametrize(
     ("training", "options", "says"),
     [
         ({"optimizer": "galore:rank=8"}, {},

@@ -8,6 +8,7 @@ from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.trained import made_weight_seconds
 from trainplan.costmodel.candidates.context import context_of, of_kinds
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
@@ -307,3 +308,27 @@ def test_a_layer_with_the_weights_of_an_earlier_one_has_its_adapters_too(job_of)
     assert sorted(one[0] for one in held.trained.layers) == [0, SEPARATE]
     with pytest.raises(ValueError, match="take no qlora"):
         ModelSpec(**(small(trained=lora(method="qlora")).model_dump() | kinds))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "trained", "params"),
+    [
+        ("torch-eager", Trained(method="lora", rank=RANK, modules=("all",)), 4 * SEPARATE),
+        ("accelerate", Trained(method="qlora", rank=RANK, modules=("all",)), 4 * SEPARATE),
+        ("torch-eager", Trained(method="frozen", layers=(0, 1)), 2 * (LINEAR + 2 * H) + V * H + H),
+    ],
+)
+def test_moments_in_8_bits_are_those_of_what_is_trained(make_job, runtime, trained, params):
+    job = make_job("small-dense", "1x1:h100-sxm", 1, 1024, optimizer="adamw8bit")
+    job = job.model_copy(update={"model": small(trained=trained), "runtime": runtime})
+    adam = job.model_copy(
+        update={"training": job.training.model_copy(update={"optimizer": OptimizerSpec()})}
+    )
+    table = LayoutTable.of([Layout()])
+    one, other = (
+        price(context_of(each, machine_of(each.cluster, "bf16")).with_table(table))
+        for each in (job, adam)
+    )
+    saved = (other.memory.optimizer - one.memory.optimizer)[0, 0]
+    assert saved == pytest.approx(params * (8 - 2 * (1 + 4 / 256)), rel=2e-3)
+    assert 0 < one.optimizer[0] <= other.optimizer[0]

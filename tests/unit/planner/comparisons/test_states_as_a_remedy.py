@@ -1,4 +1,4 @@
-"""States in bf16 are offered where they make a job fit, by name and as a change of the training."""
+"""States that take less are offered where they make a job fit, by the option that asks for them."""
 
 import pytest
 
@@ -42,11 +42,44 @@ def test_states_in_bf16_are_a_remedy_where_they_suffice(large, runtime, cluster,
     assert ("--state-precision bf16 (changes the training)" in found) == offered
 
 
+LORA, QLORA = (f"--train {way}:rank=16 (changes the training)" for way in ("lora", "qlora"))
+ADAM_8BIT = "--optimizer adamw8bit"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "cluster", "training", "offered"),
+    [
+        ("accelerate", "1x8:a100-sxm-80gb", {}, [ADAM_8BIT, LORA]),  # the first that helps
+        ("accelerate", "1x4:a100-sxm-40gb", {}, [LORA]),  # 65 GB of weights over 4, no moments
+        ("accelerate", "1x1:a100-sxm-80gb", {}, [LORA]),
+        ("accelerate", "1x1:a100-sxm-40gb", {}, [QLORA]),
+        ("accelerate", "1x4:a100-sxm-40gb", {"optimizer": "adamw8bit"}, [LORA]),
+        ("fsdp2", "1x4:a100-sxm-40gb", {}, []),  # trains all weights
+    ],
+)
+def test_fewer_moments_and_adapters_are_remedies_too(large, runtime, cluster, training, offered):
+    layout = Layout(dp=int(cluster[2]), zero_stage=3, **WHOLE)
+    found = options(large(runtime, cluster, 2048, **training), layout)
+    assert [one for one in found if one in (ADAM_8BIT, LORA, QLORA)] == offered
+
+
 def test_a_search_without_an_answer_offers_them(large):
     answer = search(
         large("accelerate", "1x4:a100-sxm-80gb", 2048), SearchOptions(search_options="none")
     )
-    assert "keep states in bf16: --state-precision bf16 (changes the training)" in answer.changes
+    assert answer.changes[:3] == (
+        "keep states in bf16: --state-precision bf16 (changes the training)",
+        "train adapters alone: --train lora:rank=16 (changes the training)",
+        "use 8 GPUs (2 times as many)",
+    )
+
+
+def test_adapters_beside_4_bit_weights_are_offered_where_16_bits_do_not_fit(large):
+    answer = search(
+        large("accelerate", "1x1:a100-sxm-40gb", 2048), SearchOptions(search_options="none")
+    )
+    offered = [change for change in answer.changes if "--train" in change]
+    assert offered == [f"train adapters alone, beside 4-bit weights: {QLORA}"]
 
 
 def test_a_launch_is_cured_by_them_in_one_edit(large):
