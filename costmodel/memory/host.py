@@ -40,8 +40,9 @@ estimate_zero3_model_states_mem_needs: 16 bytes a parameter beside its weight; M
 PROCESS_BYTES = 0.7 * GIB
 """Resident memory of a rank, or of a worker that loads data, at least.
 
-Source: measured, /proc/self/statm of a process that has imported torch 2.14.1 without CUDA and
-Megatron Core 0.16.1, 0.70 GiB; with a CUDA context it is more.
+Source: measured, of an import and not of a training: 0.70 GiB in /proc/self/statm of a process that
+had imported torch 2.14.1 without CUDA and Megatron Core 0.16.1 and done nothing. A CUDA context,
+NCCL and batches that wait add to it; a worker that forks shares a part.
 """
 
 

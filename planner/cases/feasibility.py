@@ -109,6 +109,8 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.job.reserve_bytes:
         reserve = f"drop --reserve {case.job.reserve_bytes / GIB:.4g}GiB"
         yield _Change("reserve", lambda _: reserve, without_reserve)
+    fused = "use Liger's kernels, whose loss keeps no logits: --option liger=0.6"
+    yield _Change("liger", lambda _: fused, lambda now: with_setting(now, "liger", "0.6"))
     yield from map(_states, LIGHTER)
     yield _Change(
         "sequence",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons import remedies
@@ -87,3 +88,13 @@ def test_a_launch_is_cured_by_them_in_one_edit(large):
     found = [one for one in cures(case, SHARDED).found if "options.state_precision" in one.units]
     assert [one.units for one in found] == [("options.state_precision",)]
     assert found[0].run.job.training.state_precision == "bf16"
+
+
+def test_kernels_of_liger_are_offered_where_logits_are_too_large(make_job):
+    job = make_job("llama3-8b", "1x1:rtx4090", 4, 8192)  # logits: 14.7 GB beside 16 GB of weights
+    adapters = Trained(method="lora", rank=16, modules=("all",))
+    model = job.model.model_copy(update={"trained": adapters})
+    changed = job.model_copy(update={"runtime": "accelerate", "model": model})
+    answer = search(changed, SearchOptions(search_options="none"))
+    assert any("liger=0.6" in change for change in answer.changes)
+    assert not any("--optimizer" in change for change in answer.changes)  # a few MB
