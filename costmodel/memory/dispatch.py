@@ -8,7 +8,9 @@ from trainplan.costmodel.comm import group
 from trainplan.costmodel.model import expert_hidden
 
 ELEMENT, NUMBER = 2, 4
-"""Bytes of an element of a token, sent in 16 bits, and of a probability, a scale or an index."""
+"""Bytes of an element of a token, sent in 16 bits, and of a probability, a scale or an index.
+
+Source, of these and of SCALED: `hybridep_bytes`."""
 SCALED = 128
 """Numbers of a token that share a scale."""
 
