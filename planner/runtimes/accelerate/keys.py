@@ -30,7 +30,8 @@ PLACE = Option("compute_environment", LOCAL)
 KIND = Option("distributed_type", "NO")
 PRECISION = Option("mixed_precision", "no")
 NODES, RANKS = Option("num_machines", 1), Option("num_processes", 1)
-STORED, OLDER_STORED, PURE = "dtype", "torch_dtype", "pure_bf16"
+STORED, PURE = "dtype", "pure_bf16"
+NARROW = (STORED, "torch_dtype", PURE)
 """Type a script loads weights in. Source: huggingface/transformers
 `examples/pytorch/language-modeling/run_clm.py`, ModelArguments; hiyouga/LLaMA-Factory
 `hparams/finetuning_args.py`, pure_bf16."""

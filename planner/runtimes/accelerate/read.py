@@ -261,25 +261,26 @@ def _formats(keys: Keys, script: Script) -> dict[str, str]:
     """Of products, and of states where they are all in bf16.
 
     FSDP casts trained weights to fp32 under mixed precision, whatever they are loaded in.
-    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model.
+    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model. Arguments of a script
+    go before the configuration: huggingface/transformers training_args.py, mixed_precision_dtype.
     """
     stated = keys.of(mesh.PRECISION).lower()
-    words = {name: word for name, (_, word) in script.options.items()}
-    narrow = [
-        name for name in (mesh.STORED, mesh.OLDER_STORED, mesh.PURE) if _is_bf16(script, name)
-    ]
-    amp = script.switch("bf16")
-    mixed = stated not in ("no", "false", "fp32") or bool(amp and amp.value)
-    casts = keys.of(mesh.KIND) == "FSDP" and mixed
+    narrow = [name for name in mesh.NARROW if _is_bf16(script, name)]
+    on = [one for one in map(script.switch, ("bf16", "fp16")) if one and one.value]
+    if len(on) > 1:
+        keys.notes.problem("mixed_precision", "illegal", "leave --fp16 or --bf16 out", on[1].place)
+    if on and stated != "fp8":
+        stated = on[0].written.removeprefix("--")
+    casts = keys.of(mesh.KIND) == "FSDP" and stated not in ("no", "false", "fp32")
     if narrow and not casts and stated not in ("fp16", "fp8"):
-        word = words[narrow[0]]
+        _, word = script.options[narrow[0]]
         entry = Entry("bf16", "stated", word.text, word.place)
         keys.notes.note("training.precision", entry)
         keys.notes.note("training.state_precision", entry)
         return {"precision": "bf16", "state_precision": "bf16"}
-    if amp and amp.value and stated in ("no", "false", "fp32"):
-        keys.notes.note("training.precision", amp._replace(value="bf16"))
-        return {"precision": "bf16"}
+    if on and stated != "fp8":
+        keys.notes.note("training.precision", on[0]._replace(value=stated))
+        return {"precision": stated}
     return {"precision": _precision(keys)}
 
 
@@ -287,8 +288,7 @@ def _is_bf16(script: Script, name: str) -> bool:
     """Does an argument load weights in bf16: by its value, or as the switch `PURE`?"""
     value, _ = script.options.get(name, (None, None))
     if name == mesh.PURE:
-        switched = script.switch(name)
-        return bool(switched and switched.value)
+        return bool((switched := script.switch(name)) and switched.value)
     return value is not None and value.text.removeprefix("torch.") in ("bfloat16", "bf16")
 
 

@@ -103,6 +103,7 @@ def model_of(notes: Notes, request: Request) -> ModelSpec | None:
         notes.problem("unread_model", "unread", says)
         return None
     notes.note("model.name", Entry(request.model.name, "assumed"))
+    notes.note("model.trained", Entry(getattr(request.model.trained, "text", "full"), "assumed"))
     return request.model
 
 

@@ -35,6 +35,12 @@ def script(text):
         ("--torch_dtype bfloat16 --bf16", {"mixed_precision": "no"}, ("bf16", "o0")),
         ("--torch_dtype bfloat16 --bf16 True",
          {"mixed_precision": "no", "distributed_type": "MULTI_GPU"}, ("bf16", "bf16")),
+        ("--fp16", {"mixed_precision": "no"}, ("fp16", "o0")),
+        ("--fp16 --torch_dtype bfloat16",
+         {"mixed_precision": "no", "distributed_type": "MULTI_GPU"}, ("fp16", "o0")),
+        ("--bf16", {"mixed_precision": "fp16"}, ("bf16", "o0")),  # arguments go before
+        ("--fp16", {"mixed_precision": "bf16"}, ("fp16", "o0")),
+        ("--bf16 --fp16 False", {"mixed_precision": "no"}, ("bf16", "o0")),
         ("--pure_bf16 true", {"mixed_precision": "no"}, ("bf16", "bf16")),
         ("--pure_bf16 false", {"mixed_precision": "no"}, ("tf32", "o0")),
     ],
@@ -42,6 +48,12 @@ def script(text):
 def test_weights_loaded_in_bf16_are_trained_so_where_nothing_casts_them(arguments, config, found):
     training = of_accelerate(of=script(arguments), **config).job.training
     assert (training.precision, training.state_precision) == found
+
+
+def test_both_16_bit_switches_are_refused():
+    reading = of_accelerate(of=script("--bf16 --fp16"), mixed_precision="no")
+    assert not reading.legal
+    assert [one.cause for one in reading.problems] == ["mixed_precision"]
 
 
 @pytest.mark.parametrize(
