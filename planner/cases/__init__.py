@@ -23,6 +23,7 @@ with_nic: scale-out bandwidth times a factor, measured or of the datasheet.
 with_precision: another number format of the matrix products.
 with_sequence: tokens per sequence.
 with_setting: a setting of the runtime, as `--option` takes it, beside those of the job.
+with_usual_chance: what is offered has the chance to fit that a search takes, at least.
 without_margin: all of the device memory may be used.
 without_reserve: no memory is left to another tenant.
 """
@@ -44,6 +45,7 @@ from trainplan.planner.cases.case import (
     with_precision,
     with_sequence,
     with_setting,
+    with_usual_chance,
     without_margin,
     without_reserve,
 )

@@ -17,6 +17,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Spec, first_complaint
+from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import Choice
 
@@ -244,6 +245,12 @@ def without_margin(case: Case) -> Case:
     """All of the device memory may be used."""
     options = case.options.model_copy(update={"memory_margin": 0.0})
     return replace(case, options=options)
+
+
+def with_usual_chance(case: Case) -> Case:
+    """What is offered has the chance to fit that a search takes, at least."""
+    margin = max(case.margin, margin_of(case.job, FIT_CHANCE))
+    return replace(case, options=case.options.model_copy(update={"memory_margin": margin}))
 
 
 def without_trust(case: Case) -> Case:

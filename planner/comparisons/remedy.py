@@ -7,7 +7,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import explicit
-from trainplan.planner.cases import LIGHTER, Case, with_choice
+from trainplan.planner.cases import LIGHTER, Case, with_choice, with_usual_chance
 from trainplan.planner.comparisons.comparison import FieldDifference, field_differences
 from trainplan.planner.comparisons.neighbours import nearest_fitting
 from trainplan.planner.plan import Candidate
@@ -31,7 +31,7 @@ class Remedy:
 
 def remedies(case: Case, layout: Layout, budget: Budget) -> tuple[Remedy, ...]:
     """The fastest layouts one change away, then the best one that holds its degrees."""
-    own = layout.model_dump(mode="json")
+    own, case = layout.model_dump(mode="json"), with_usual_chance(case)
     found = [*nearest_fitting(case, layout), *_with_its_degrees(case, layout, budget)]
     ordered = sorted(found, key=lambda one: one.estimate.step_time_s)
     same_job = (

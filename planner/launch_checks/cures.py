@@ -23,7 +23,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows
 from trainplan.costmodel.step import explicit, price
-from trainplan.planner.cases import Case
+from trainplan.planner.cases import Case, with_usual_chance
 from trainplan.planner.comparisons import single_changes
 from trainplan.planner.launch_checks.changed import STATES, Priced, Run, with_options
 from trainplan.planner.policies import fractions_of, with_fraction, with_least_of
@@ -84,7 +84,7 @@ class _Level:
 
 def cures(case: Case, layout: Layout) -> Cures:
     """The fewest edits with which a layout runs: it is legal, fits, and its exporter writes it."""
-    search, cut_off = _Search(case, layout), ""
+    search, cut_off = _Search(with_usual_chance(case), layout), ""
     levels = [search.priced(np.full((1, 1), -1))]
     found: tuple[Priced, ...] = ()
     for edits in range(1, MOST_EDITS + 1):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainplan.cli.options import names
 from trainplan.costmodel import catalog
 from trainplan.costmodel.uncertainty import FIT_CHANCE, fit_chance, margin_of, peak_scale
 
@@ -44,3 +45,7 @@ def test_the_default_margins_are_a_few_percent(make_job):
     for precision in ("bf16", "fp8"):
         job = make_job("llama3-8b", "1x8:h100-sxm", 16, precision=precision)
         assert 0.02 < margin_of(job, FIT_CHANCE) < 0.1
+
+
+def test_the_commands_take_the_same_chance_by_default():
+    assert names.FIT_CHANCE == FIT_CHANCE

@@ -98,3 +98,14 @@ def test_kernels_of_liger_are_offered_where_logits_are_too_large(make_job):
     answer = search(changed, SearchOptions(search_options="none"))
     assert any("liger=0.6" in change for change in answer.changes)
     assert not any("--optimizer" in change for change in answer.changes)  # a few MB
+
+
+def test_an_offer_has_the_chance_to_fit_that_a_search_takes(make_job):
+    job = make_job("llama2-7b", "1x1:a100-sxm-40gb", 4, 2048).model_copy(
+        update={"runtime": "deepspeed"}
+    )
+    case = Case(job, SearchOptions(memory_margin=0.0, search_options="none"))
+    offers = remedies(case, Layout(zero_stage=1, **WHOLE), Unlimited())
+    assert any(one.candidate.layout.offload.optimizer > 0 for one in offers)  # as much as must
+    for one in offers:
+        assert one.candidate.estimate.memory.fit_chance >= 0.8
