@@ -49,6 +49,16 @@ def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "zero_stage",
+    "states in bf16 need zero_stage 1 or more: raise it, or use state_precision o0",
+    "deepspeedai/DeepSpeed runtime/config.py, _do_error_check: bf16_master_weights_and_grads",
+)
+def engine_shards_narrow_states(job: Job, table: LayoutTable) -> BoolColumn:
+    """Optimizers that shard alone keep masters and moments in bf16."""
+    return np.asarray((table.zero_stage == 0) & (job.training.state_precision == "bf16"))
+
+
+@rule(
     "zero_stage offload_parameters offload_tier offload_optimizer",
     "offload.parameters, and states on drives, need zero_stage 3, and these the whole optimizer: "
     "change one",
@@ -139,6 +149,7 @@ DEEPSPEED = RuntimeTraits(
         *RULES,
         engine_offloads_shards,
         engine_moves_shards,
+        engine_shards_narrow_states,
         checkpoints_are_recomputed,
         engine_updates_on_processors,
         sequence_ranks_alone,

@@ -87,7 +87,7 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
         return None, None
     ranks = keys.of(mesh.RANKS) if keys.has(mesh.RANKS) else None
     degrees = _degrees(keys, ranks or ranks_of(launch, request))
-    model, length = model_of(notes, request), sequence_of(notes, request, script)
+    model, length = model_of(notes, request, script), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
     batch = _batch(notes, script, degrees, request)

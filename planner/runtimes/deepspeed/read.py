@@ -94,7 +94,7 @@ def job_of(
     notes = keys.notes
     engine.check_keys(keys)
     degrees = _degrees(keys, ranks_of(launch, request), script)
-    model, length = model_of(notes, request), sequence_of(notes, request, script)
+    model, length = model_of(notes, request, script), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
     batch = _batch(keys, script, degrees, request)
@@ -240,14 +240,18 @@ def _precision(keys: Keys, script: Script) -> str:
 
 
 def _states(keys: Keys, precision: str) -> str:
-    """All in bf16, or as the engine keeps them: masters and moments are in bf16 together."""
+    """All in bf16, or as the engine keeps them: masters and moments are in bf16 together.
+
+    Source: deepspeedai/DeepSpeed runtime/config.py, _do_error_check: moments only with masters.
+    """
     masters, moments = keys.of(engine.MASTERS), keys.of(engine.MOMENTS)
     if masters != moments or (masters and precision != "bf16"):
         says = (
             f"{engine.MASTERS} and {engine.MOMENTS} are priced together, in bf16 alone: priced "
             "without; set both or none"
         )
-        keys.problem("narrow_states", "unmodelled", says, engine.MASTERS)
+        wrong = bool(moments and not masters)
+        keys.problem("narrow_states", "illegal" if wrong else "unmodelled", says, engine.MASTERS)
     found = "bf16" if masters and moments and precision == "bf16" else "o0"
     keys.notes.note("training.state_precision", keys.entry(found, engine.MASTERS, engine.MOMENTS))
     return found

@@ -20,6 +20,11 @@ from trainplan.planner.shell import Launch, Word, number
 SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
 MICRO, ACCUMULATED = "per_device_train_batch_size", "gradient_accumulation_steps"
 CHECKPOINTING = "gradient_checkpointing"
+TUNED = ("finetuning_type", "tuner_type", "train_type")
+ADAPTED = ("use_peft", "lora_r", "lora_rank", "adapter", *TUNED)
+WHOLE = ("false", "full", "none", "")
+"""Arguments that add adapters, and values that add none. Source: huggingface/trl `ModelConfig`,
+hiyouga/LLaMA-Factory `FinetuningArguments`, modelscope/ms-swift, axolotl-ai-cloud/axolotl."""
 HF_MICRO = 8
 """Of TrainingArguments, where nothing is said."""
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -96,13 +101,18 @@ def cluster_of(notes: Notes, launch: Launch, request: Request, ranks: int) -> Cl
     return machines.cluster
 
 
-def model_of(notes: Notes, request: Request) -> ModelSpec | None:
+def model_of(notes: Notes, request: Request, script: Script) -> ModelSpec | None:
     """The model asked about; else a problem: no configuration says its shape."""
     if request.model is None:
         says = "the model is built by the training script, which is not run: give it with --model"
         notes.problem("unread_model", "unread", says)
         return None
     notes.note("model.name", Entry(request.model.name, "assumed"))
+    for name, (value, word) in script.options.items():
+        whole = name not in ADAPTED or (value is not None and value.text.lower() in WHOLE)
+        if not whole and request.model.trained is None:
+            says = f"--{name}: adapters of a script are not read: give them with --train"
+            notes.problem("adapters", "unmodelled", says, word.place)
     notes.note("model.trained", Entry(getattr(request.model.trained, "text", "full"), "assumed"))
     return request.model
 

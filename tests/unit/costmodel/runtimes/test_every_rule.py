@@ -269,6 +269,11 @@ ROWS = {
         of({}, options=STORED, gated_mlp=False, activation="gelu"),
         of({}, options=STORED) + of({}, gated_mlp=False, activation="gelu"),
     ),
+    "engine_shards_narrow_states": (
+        rows("deepspeed", {"zero_stage": 0}, state_precision="bf16"),
+        rows("deepspeed", {"zero_stage": 1}, state_precision="bf16")
+        + rows("deepspeed", {"zero_stage": 0}),
+    ),
     "runtime_updates_lists": (
         rows("deepspeed", {}, options={"fused_optimizer": False}),
         rows("accelerate", {}, options={"fused_optimizer": False}) + rows("deepspeed", {}),

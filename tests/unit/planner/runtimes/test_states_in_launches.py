@@ -57,6 +57,21 @@ def test_both_16_bit_switches_are_refused():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "named"),
+    [("--use_peft --lora_r 16", 2), ("--finetuning_type full", 0), ("--adapter qlora", 1),
+     ("--use_peft false", 0), ("--lora_rank=8", 1), ("--learning_rate 1", 0)],
+)  # fmt: skip
+def test_adapters_that_a_script_adds_are_named(arguments, named):
+    problems = of_accelerate(of=script(arguments), mixed_precision="bf16").problems
+    assert [one.cause for one in problems] == named * ["adapters"]
+
+
+def test_moments_are_narrow_with_masters_alone():
+    reading = of_engine(bf16={"enabled": True, "bf16_optimizer_states": True})
+    assert not reading.legal
+
+
+@pytest.mark.parametrize(
     ("arguments", "fused"), [("--optim adamw_torch", False), ("--optim adamw_torch_fused", None)]
 )
 def test_an_update_of_lists_is_read(arguments, fused):
