@@ -203,7 +203,8 @@ class Lighter(NamedTuple):
         if own[self.field] != self.usual:
             return case
         if self.field == "train":
-            adapters = {"method": self.value.split(":")[0], "rank": 16, "modules": ("all",)}
+            modules = self.value.partition("modules=")[2] or "all"
+            adapters = {"method": self.value.split(":")[0], "rank": 16, "modules": (modules,)}
             job = replaced(job, model=replaced(job.model, trained=adapters))
         else:
             job = replaced(job, training=replaced(training, **{self.field: self.value}))
@@ -216,6 +217,7 @@ LIGHTER = (
     Lighter("optimizer", "adamw", "adamw8bit", "keep moments in 8 bits", ""),
     Lighter("train", "full", "lora:rank=16", "train adapters alone"),
     Lighter("train", "full", "qlora:rank=16", "train adapters alone, beside 4-bit weights"),
+    Lighter("train", "full", "lora:rank=16,modules=attention", "train adapters of attention alone"),
 )
 """Of one field the first that helps is offered."""
 

@@ -109,3 +109,12 @@ def test_an_offer_has_the_chance_to_fit_that_a_search_takes(make_job):
     assert any(one.candidate.layout.offload.optimizer > 0 for one in offers)  # as much as must
     for one in offers:
         assert one.candidate.estimate.memory.fit_chance >= 0.8
+
+
+def test_adapters_of_attention_are_offered_where_experts_take_none(make_job):
+    job = make_job("mixtral-8x7b", "1x4:a100-sxm-80gb", 16, 2048)
+    answer = search(
+        job.model_copy(update={"runtime": "accelerate"}), SearchOptions(search_options="none")
+    )
+    option = "--train lora:rank=16,modules=attention (changes the training)"
+    assert f"train adapters of attention alone: {option}" in answer.changes
