@@ -177,6 +177,9 @@ def job_of(
     if cluster is None:
         return None, None
     precision = _precision(config, read)
+    for name in (key.STORED, key.PRECISION):
+        if config.of(name) not in ("bfloat16", "float32"):  # config/configs.py, Training
+            config.problem("formats", "illegal", f"{name}: use bfloat16 or float32", name)
     narrow = config.of(key.STORED) == "bfloat16" and precision != "fp32"
     job = Job(
         model=read.model,

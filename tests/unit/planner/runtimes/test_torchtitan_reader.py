@@ -366,6 +366,17 @@ def test_old_policies_are_all_or_every_kth_layer(mode, option, recompute, number
 
 
 @pytest.mark.parametrize(
+    ("name", "legal"), [("float32", True), ("float16", False), ("half", False)]
+)
+@pytest.mark.parametrize("key", ["dtype", "mixed_precision_param"])
+def test_formats_are_bfloat16_or_float32(key, name, legal):
+    text = OLD.replace("[training]", f'[training]\n{key} = "{name}"')
+    reading = read("--job.config_file=x.toml", nodes=2, files={"x.toml": text})
+    assert ("formats" not in {one.cause for one in reading.problems}) == legal
+    assert reading.legal == legal
+
+
+@pytest.mark.parametrize(
     ("converter", "section", "recipe"),
     [
         ("float8", "", "tensorwise"),
