@@ -85,7 +85,7 @@ def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOpti
         values["overlap_tp_comm"] = True
     if not config.of(key.NO_GRAPHS):
         values["cuda_graph"] = "full_iteration"
-    if read.dispatcher not in DISPATCHERS:
+    if read.dispatcher not in tuple(DISPATCHERS):  # may be of any type
         says = f"the dispatcher {read.dispatcher!r} is not priced: it is taken as an all-to-all"
         config.problem("moe_dispatcher", "unmodelled", says)
     elif DISPATCHERS[read.dispatcher]:
