@@ -106,7 +106,7 @@ def walk(target: Target, random: Random, steps: int) -> list[str]:
 def exhaust(target: Target, random: Random) -> list[str]:
     """What is found among all layouts and splits of a small space, for the step time."""
     job = with_other_settings(target.job, target.job, random)
-    margin = target.options.memory_margin
+    margin = target.options.margin(job)
     table = _every_layout(job)
     context = context_of(job, machine_for(job))
     splits = traits_of(job).pipeline.splits_freely

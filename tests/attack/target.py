@@ -69,7 +69,7 @@ class Target:
         """Figures of layouts of the job, maybe on fewer nodes; infinite where none is an answer."""
         if not layouts:
             return np.zeros(0)
-        found = estimates(job, layouts, memory_margin=self.options.memory_margin)
+        found = estimates(job, layouts, memory_margin=self.options.margin(job))
         seconds, limit = found.step_time_s, self.step_limit_s
         figure = {
             "time": lambda: seconds,

@@ -68,7 +68,7 @@ def test_an_attack_sees_an_answer_that_is_not_the_best():
     plan = target.plan
     bad = plan.best.layout.model_copy(update={"recompute": "full", "recompute_method": "uniform"})
     bad = Layout.model_validate({**dict(bad), "recompute_num_layers": 1})
-    slow = estimate(target.job, bad, memory_margin=0.05)
+    slow = estimate(target.job, bad, memory_margin=plan.memory_margin)
     best = plan.best.model_copy(update={"layout": bad, "estimate": slow})
     false = Target(target.job, plan.model_copy(update={"best": best}), target.options)
     assert climb(false, Random(1), 20)
