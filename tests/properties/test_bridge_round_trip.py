@@ -3,7 +3,9 @@
 import pytest
 
 from tests.properties.megatron_exports import OWN, PRESETS, check_same, exports, random_job
-from trainplan.planner.runtimes import Request
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.runtimes import EXPORTERS, Request
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
@@ -32,3 +34,19 @@ def test_an_export_reads_back_as_what_it_was_made_of(name):
         check_same(reading, job, layout)
         assert reading.job.cluster == job.cluster
         assert reading.job.runtime == "megatron-bridge"
+
+
+@pytest.mark.parametrize("modules", [("all",), ("q", "v"), ("gate", "up", "down")])
+def test_adapters_of_an_exported_recipe_are_read_back(make_job, modules):
+    job = make_job("llama3-8b", "1x8:h100-sxm", 64, 4096)
+    trained = {"trained": {"method": "lora", "rank": 8, "modules": modules}}
+    model = ModelSpec.model_validate(job.model.model_dump() | trained)
+    job = job.model_copy(update={"runtime": "megatron-bridge", "model": model})
+    config = EXPORTERS["megatron-bridge"](job, Layout(dp=8))
+    (recipe,) = config.files
+    request = Request(
+        cluster=job.cluster,
+        model=job.model.model_copy(update={"trained": None}),
+        text_of={recipe.name: recipe.text}.get,
+    )
+    assert MEGATRON_BRIDGE.read(launch_of(config), request).job.model.trained == model.trained

@@ -72,16 +72,20 @@ def launches(runtime):
 
 
 def edits(job, layout, other, its):
-    """Axes and options that have another value."""
+    """Axes, options and types of states that have another value; Liger's kernels tile the loss."""
     axes = [a.name for a in AXES if a.name not in FOLLOWS and a.of(layout) != a.of(its)]
-    return [*axes, *(n for n, v in job.options if v != getattr(other.options, n))]
+    options = [n for n, v in job.options if v != getattr(other.options, n)]
+    if "liger" in options and "tiled_loss" in axes:
+        axes.remove("tiled_loss")
+    states = job.training.state_precision != other.training.state_precision
+    return [*axes, *options, *(["state_precision"] * states)]
 
 
 def fits(job, some):
-    """Does one of some layouts run, of those that have launch files?"""
+    """Those of some layouts that run with the usual chance, and have launch files."""
     rules = broken_rules(job, LayoutTable.of(some)) if some else ()
     legal = [one for one, broken in zip(some, rules, strict=True) if not broken]
-    priced = estimates(job, legal)
+    priced = estimates(job, legal, memory_margin=SearchOptions().margin(job))
     return [one for one, good in zip(legal, priced.fits, strict=True) if good and has(job, one)]
 
 

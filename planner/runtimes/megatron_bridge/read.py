@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
-from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec, projections
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
@@ -19,7 +19,7 @@ from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT,
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
 from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
-from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
+from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import written_model
@@ -27,6 +27,8 @@ from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.shell import Launch, Place, Problem, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
+ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
+"""As `write_recipe.ADAPTERS` has it."""
 NESTED = "model.transformer."
 SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
 NOT_OURS = frozenset({"device_max_connections"})
@@ -68,7 +70,28 @@ def read(launch: Launch, request: Request) -> Reading:
     reading = MEGATRON_LM.read(lone, replace(request, model=model))
     given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
+    if launch.is_module:
+        return _adapted(found, request.text_of(f"{MODULE}.py"))
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
+
+
+def _adapted(found: Reading, recipe: str | None) -> Reading:
+    """With the adapters of our own recipe, whose keys do not say them."""
+    job, written = found.job, ADAPTED.search(recipe or "")
+    if job is None or job.model.trained or written is None:
+        return found
+    kind, modules, rank = written.groups()
+    table = WHOLE if kind == "LoRA" else SEPARATE
+    words = set(re.findall(r"\w+", modules))
+    there = {name for one in job.model.kinds for name in projections(one)}
+    names = tuple(name for name in table if name in there and table[name] in words)
+    every = ("all",) if there <= set(names) else names
+    trained = {"method": "lora", "rank": int(rank), "modules": every}
+    model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained})
+    assert model.trained
+    field = Field("model.trained", model.trained.text, "stated", written.group().strip())
+    job = job.model_copy(update={"model": model})
+    return replace(found, job=job, fields=(*found.fields, field))
 
 
 def _written(words: Sequence[Word]) -> Written:
