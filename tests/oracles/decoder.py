@@ -125,7 +125,7 @@ class Experts(nn.Module):
         moe, h = model.moe, model.hidden_size
         count, width, ups = moe.num_experts, moe.moe_intermediate_size, 1 + model.gated_mlp
         self.moe, self.model = moe, model
-        self.router = nn.Linear(h, count, bias=moe.router_bias)
+        self.router = nn.Linear(h, count, bias=moe.counted_router_bias > 0)
         self.ups = nn.ParameterList(torch.empty(count, h, width) for _ in range(ups))
         self.down = nn.Parameter(torch.empty(count, width, h))
         if moe.expert_bias:
