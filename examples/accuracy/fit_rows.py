@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.cli.files.runs import read_runs
+from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 from trainplan.costmodel.validate.residuals import layout_key
@@ -44,7 +45,7 @@ def strict_rows() -> list[Row]:
     cases = [
         case
         for case in map(case_of, runs)
-        if isinstance(case, Case) and case.timed and case.run.is_strict
+        if isinstance(case, Case) and case.timed and case.run.is_strict and _is_fitted(case)
         if case.run.measured.step_time_s
     ]
     sizes: dict[str, int] = defaultdict(int)
@@ -72,6 +73,11 @@ def strict_rows() -> list[Row]:
         )
         for name, case, key in zip(names, cases, keys, strict=True)
     ]
+
+
+def _is_fitted(case: Case) -> bool:
+    """Is its GPU of a kind whose constants follow from runs? Those of AMD have no priors yet."""
+    return not catalog.gpu(speed_key(case)[0]).architecture.startswith("cdna")
 
 
 def _group_key(case: Case) -> str:

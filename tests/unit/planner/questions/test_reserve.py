@@ -36,7 +36,7 @@ def reserving(job):
 
 @pytest.fixture(scope="module")
 def plan(reserving):
-    return search(reserving)
+    return search(reserving, SearchOptions(memory_margin=0.05))
 
 
 def test_a_machine_with_a_reserve_is_one_with_less_memory_and_nothing_else(job, reserving):
@@ -70,7 +70,7 @@ def test_the_answer_is_that_of_gpus_with_so_much_less_memory(job, plan):
 
 
 def test_the_certificate_says_what_the_reserve_costs(job, plan):
-    free = search(job)
+    free = search(job, SearchOptions(memory_margin=0.05))
     price = plan.certificate.reserve
     assert free.certificate.reserve is None
     assert price.reserve_bytes == RESERVE
