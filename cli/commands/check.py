@@ -40,12 +40,12 @@ with imported_on_answer():
         parse_settings,
         read_launches,
         text_next_to,
-        with_trained,
     )
     from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.hardware import ClusterSpec
+    from trainplan.costmodel.job import with_trained
     from trainplan.planner.launch_checks import LaunchCheck, check_launch
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import notes

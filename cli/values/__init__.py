@@ -24,7 +24,6 @@ Sizes: what is stated of the pipeline's shape.
 spelled_out: `mbs=1` as `micro_batch_size=1`, `recompute=norm` as `recompute_modules=layernorm`.
 text_next_to: text of a file that a launch names.
 Way: where the schedule comes from.
-with_trained: the model with what `--train` says is trained.
 """
 
 from typing import TYPE_CHECKING
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     )
     from trainplan.cli.values.stated import Destination, Question, ReportFile, question
     from trainplan.cli.values.tower import place_of
-    from trainplan.cli.values.trained import with_trained
     from trainplan.cli.values.written_plans import load_written, remark_change, remark_objective
 else:
     __getattr__ = door(__name__)

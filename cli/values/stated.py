@@ -23,7 +23,6 @@ from trainplan.cli.terminal import json_text, named, remark
 from trainplan.cli.values.lengths import with_lengths
 from trainplan.cli.values.machine import machines_stated
 from trainplan.cli.values.tower import with_tower
-from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
 from trainplan.costmodel.calibration import NOTHING, Measured, precision_note, usual_precision
 from trainplan.costmodel.hardware import ClusterSpec
@@ -37,6 +36,7 @@ from trainplan.costmodel.job import (
     RuntimeOptions,
     StatePrecision,
     TrainingSpec,
+    with_trained,
 )
 from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH
 from trainplan.costmodel.runtimes import runtime as traits_named
@@ -269,8 +269,14 @@ def _values(field: FieldInfo) -> str:
         return RoutingSpec.FORMS
     if bool in kinds:
         return "true|false"
-    words = [str(word) for kind in kinds for word in get_args(kind) if isinstance(word, str | int)]
-    return "|".join(words) or "N"
+    return "|".join(_named(field)) or "N"
+
+
+def _named(field: FieldInfo) -> Mapping[str, str | int]:
+    """The values that an option names, by how they are written."""
+    kinds = get_args(field.annotation)  # X | None
+    named = (value for kind in kinds for value in get_args(kind) if isinstance(value, str | int))
+    return {str(value): value for value in named}
 
 
 FIELDS = RuntimeOptions.model_fields
@@ -293,7 +299,7 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
             raise unknown_name("option", name, FIELDS, f"known: {', '.join(FIELDS)}")
         if name in values:
             raise SpecError(f"--option {name} is given twice: give it once")
-        values[name] = {"1": 1, "2": 2}.get(value, value) if name == "fsdp_version" else value
+        values[name] = _named(FIELDS[name]).get(value, value)
     chosen = values.get("routing")
     if isinstance(chosen, str) and not RoutingSpec.is_named(chosen):
         if not is_there(Path(chosen)):

@@ -23,6 +23,7 @@ StatePrecision: how weights, gradients and moments are stored.
 StateType: type of one state of the optimizer.
 storage_bytes: bytes of one activation or working weight.
 TrainingSpec: one training job.
+with_trained: the model with what a text of `--train` says is trained.
 """
 
 from trainplan.costmodel.job.job import (
@@ -50,3 +51,4 @@ from trainplan.costmodel.job.job import (
 )
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.job.routing import RoutingSpec
+from trainplan.costmodel.job.trained import with_trained

@@ -168,9 +168,9 @@ class Memory:
     """The fullest rank is fullest in the loss, not in the backward pass of a layer."""
 
     @property
-    def fullest_rank(self) -> int:
-        """Pipeline rank that needs most."""
-        return max(self.pipeline_ranks, key=lambda rank: rank.total_bytes).rank
+    def fullest(self) -> RankMemory:
+        """Of the pipeline rank that needs most."""
+        return max(self.pipeline_ranks, key=lambda rank: rank.total_bytes)
 
     @property
     def headroom_bytes(self) -> float:

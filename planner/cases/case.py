@@ -13,7 +13,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.hardware import ClusterSpec, NicSpec, NodeGroup
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import Job, with_trained
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Spec, first_complaint
@@ -179,7 +179,7 @@ class Lighter(NamedTuple):
     field: str
     usual: str
     value: str
-    says: str
+    words: str
     changes: str = " (changes the training)"
 
     @property
@@ -203,9 +203,7 @@ class Lighter(NamedTuple):
         if own[self.field] != self.usual:
             return case
         if self.field == "train":
-            modules = self.value.partition("modules=")[2] or "all"
-            adapters = {"method": self.value.split(":")[0], "rank": 16, "modules": (modules,)}
-            job = replaced(job, model=replaced(job.model, trained=adapters))
+            job = replaced(job, model=with_trained(job.model, self.value))
         else:
             job = replaced(job, training=replaced(training, **{self.field: self.value}))
         traits_of(job)

@@ -144,7 +144,7 @@ def _unset(name: str, text: str) -> _Change:
 
 
 def _states(one: Lighter) -> _Change:
-    return _Change(one.field, lambda _: f"{one.says}: {one.option}", one.applied)
+    return _Change(one.field, lambda _: f"{one.words}: {one.option}", one.applied)
 
 
 def _growth(factor: int) -> _Change:

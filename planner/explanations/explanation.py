@@ -174,6 +174,5 @@ def shares(estimate: Estimate) -> tuple[Share, ...]:
 def memory_limit(estimate: Estimate, memory_margin: float) -> MemoryLimit:
     """The fullest rank and what it leaves under the margin."""
     memory = estimate.memory
-    fullest = max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes)
     usable = memory.capacity_bytes * (1 - memory_margin)
-    return MemoryLimit(fullest, usable, usable - memory.peak_reserved_bytes)
+    return MemoryLimit(memory.fullest, usable, usable - memory.peak_reserved_bytes)

@@ -18,7 +18,7 @@ from trainplan.cli.words import (
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.step import Estimate, Memory, RankMemory
+from trainplan.costmodel.step import Estimate, Memory
 from trainplan.planner.comparisons import FieldDifference, Remedy, Side, TermDifference
 
 BAR_WIDTH = 16
@@ -114,14 +114,9 @@ def gain(fraction: float) -> str:
     return sign + text
 
 
-def fullest(memory: Memory) -> RankMemory:
-    """The pipeline rank that holds most."""
-    return max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes)
-
-
 def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
     """The fullest rank of both, by term; of a node what it keeps off its GPUs, where it does."""
-    one, other = fullest(before), fullest(after)
+    one, other = before.fullest, after.fullest
     rows = [
         (word, name.removesuffix("_bytes"), getattr(one, name), getattr(other, name))
         for name, word in MEMORY_TERMS.items()

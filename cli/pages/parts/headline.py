@@ -235,7 +235,7 @@ def chance_text(memory: Memory) -> str:
 def tightest_text(memory: Memory) -> str:
     """Where memory is fullest."""
     when = "loss" if memory.peak_in_loss else "backward pass"
-    return f"tightest in the {when} of pipeline rank {memory.fullest_rank}"
+    return f"tightest in the {when} of pipeline rank {memory.fullest.rank}"
 
 
 def fit_line(memory: Memory, model: ModelSpec) -> str:

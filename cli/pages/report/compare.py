@@ -14,7 +14,6 @@ from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_S
 from trainplan.cli.pages.parts.differences import (
     differences_table,
     fields_table,
-    fullest,
     memories_table,
     signed,
 )
@@ -64,7 +63,7 @@ class Compared(Read):
 def memory_chart(found: Compared) -> Chart:
     """The fullest pipeline rank of both, part by part, and the capacity."""
     one, other = (side.estimate.memory for side in found.sides)
-    ranks = [fullest(one), fullest(other)]
+    ranks = [one.fullest, other.fullest]
     hover = "%{fullData.name}: %{x:.1f} GiB<extra>%{y}</extra>"
     parts = [
         bars(name, HEADS, [getattr(rank, field) / GIB for rank in ranks], series(place), hover)

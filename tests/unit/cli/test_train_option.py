@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.trained import with_trained
 from trainplan.costmodel.presets.presets import preset
 
 
