@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.dispatch import dispatch_buffer_bytes
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
-from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak
+from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak, made_anew
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
 from trainplan.costmodel.memory.received import received_bytes
 from trainplan.costmodel.memory.states import (
@@ -222,24 +222,37 @@ def rank_memory(
         cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
         in_loss=np.where(loss > layer, 1.0, 0.0),
     )
-    passed = found.activations + found.in_transit
-    gradients = gradients_at_peak(
-        candidates,
-        found.gradients,
-        ends=end_gradients(candidates, ranks, params),
-        kept=passed,
-        loss=loss,
-        layer=layer,
-    )
-    copies = update_copy_bytes(candidates, held) - passed
-    before = replace(found, transients=np.maximum(found.transients, copies))
-    transients = np.maximum(found.transients, copies + found.gradients - gradients)
-    found = replace(found, gradients=gradients, transients=transients)
-    # shards of gradients are made on another stream, whose memory the loss does not use
-    elsewhere = (before.reserved - found.reserved) * (shard_ranks(table) > 1)
-    found = replace(found, cached=found.cached + elsewhere)
+    copies = update_copy_bytes(candidates, held)
+    if copies.any() or made_anew(candidates).any():
+        ends = end_gradients(candidates, ranks, params)
+        found = _as_it_goes(candidates, found, copies=copies, ends=ends, loss=loss, layer=layer)
     again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
     return replace(found, cached=found.cached + SCATTERED * again * found.allocated)
+
+
+def _as_it_goes(
+    candidates: Candidates,
+    found: MemoryTable,
+    *,
+    copies: ClassRows,
+    ends: ClassRows,
+    loss: ClassRows,
+    layer: ClassRows,
+) -> MemoryTable:
+    """With the gradients that are there at the peak, and the copies of an update behind it.
+
+    Shards of gradients are made on another stream, whose memory the loss does not use.
+    """
+    kept = found.activations + found.in_transit
+    gradients = gradients_at_peak(
+        candidates, found.gradients, ends=ends, kept=kept, loss=loss, layer=layer
+    )
+    beyond = copies - kept
+    whole = replace(found, transients=np.maximum(found.transients, beyond))
+    transients = np.maximum(found.transients, beyond + found.gradients - gradients)
+    made = replace(found, gradients=gradients, transients=transients)
+    elsewhere = (whole.reserved - made.reserved) * (shard_ranks(candidates.table) > 1)
+    return replace(made, cached=found.cached + elsewhere)
 
 
 def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams) -> FloatColumn:

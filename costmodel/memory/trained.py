@@ -62,11 +62,10 @@ def of_trained(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]
 
     Source: derived; exact where `of` is so much a parameter, as 8-bit moments are but for scales.
     """
-    found, base = of_blocks(job, table, of), block_params(job, table)
-    own = held_params(job, table).trained
-    if own is None:
+    found = of_blocks(job, table, of)
+    if job.model.trained is None:
         return found
-
+    base, own = block_params(job, table), held_params(job, table).trained
     parts: dict[str, Any] = {}
     for name in ("layers", "experts", "embedding", "head", "mtp", "mtp_experts"):
         of_all, some, every = (getattr(one, name) for one in (found, own, base))
