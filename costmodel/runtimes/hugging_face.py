@@ -74,8 +74,8 @@ def plan_cuts_whole_heads(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def other_mixers_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
     """Every rank would run them whole, on its part of a sequence alone."""
-    mixers = set(job.model.mixers) - {*ATTENTIONS, "none"} | {"attention_and_mamba"}
-    others = bool(mixers & set(job.model.mixers))
+    cut = {*ATTENTIONS, "none"} - {"attention_and_mamba"}
+    others = not cut.issuperset(job.model.mixers)
     return np.asarray(((table.tp > 1) | (table.cp > 1)) & others)
 
 

@@ -38,7 +38,7 @@ def test_the_answer_is_what_was_measured(question):
         assert measured(found, name) == pytest.approx(value, rel=within), name
 
 
-def test_the_configuration_that_says_it_is_tied_is_heeded():
+def test_a_configuration_that_is_tied_is_read_as_tied():
     model = plan("catalog", "models", FOLDER / "outer_tie.json", "--json").json
     assert model["tie_word_embeddings"]
     assert model["num_parameters"] == 11_427_516_416

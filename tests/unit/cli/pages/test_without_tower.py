@@ -29,7 +29,7 @@ def config(others):
 
 
 @pytest.mark.parametrize("what", TOWERS)
-def test_what_a_file_describes_beside_its_decoder_is_named(what):
+def test_other_parts_that_a_file_describes_are_named(what):
     assert model_from_config(config(TOWERS[what]), "x").left_out == what
 
 

@@ -99,7 +99,7 @@ def test_a_loop_without_its_sizes_is_refused(changes):
         model_from_config({**DORY, **changes}, "x")
 
 
-def test_norms_of_heads_are_as_a_word_of_the_file_says():
+def test_norms_of_heads_follow_a_word_of_the_file():
     config = composites()["molmo2"]["config"]
     for word, norm in (("qwen3", "head"), ("olmo", "full")):
         text = {**config["text_config"], "qk_norm_type": word}

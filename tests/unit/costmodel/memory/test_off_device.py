@@ -92,7 +92,7 @@ def test_megatron_page_locks_every_tensor(make_job):
     ("runtime", "processes", "copied"),
     [("deepspeed", 4, 2), ("megatron-lm", 12, 2), ("torchtitan", 4, 0)],
 )
-def test_a_checkpoint_and_processes_are_beside_it(priced, runtime, processes, copied):
+def test_a_checkpoint_and_processes_add_to_it(priced, runtime, processes, copied):
     """All weights in 16 bits, on one rank or each once; Megatron has two workers a rank."""
     stage = 3 if runtime != "megatron-lm" else 1
     count, found = priced({"optimizer": 1}, runtime=runtime, zero_stage=stage)

@@ -177,7 +177,7 @@ def test_an_unknown_gpu_stands_for_one_that_multiplies_so(precision, stand_in):
         ({"precision_detail": "pure bf16", "state_precision": "o0"}, "o0"),
     ],
 )
-def test_a_record_says_what_states_are_kept_in(training, states):
+def test_a_record_states_what_states_are_kept_in(training, states):
     job = case("accelerate", training=training, layout={"zero_stage": 3}).job
     assert job.training.state_precision == states
 

@@ -75,7 +75,7 @@ def test_a_search_without_an_answer_offers_them(large):
     )
 
 
-def test_adapters_beside_4_bit_weights_are_offered_where_16_bits_do_not_fit(large):
+def test_adapters_of_4_bit_weights_are_offered_where_16_bits_do_not_fit(large):
     answer = search(
         large("accelerate", "1x1:a100-sxm-40gb", 2048), SearchOptions(search_options="none")
     )

@@ -80,7 +80,7 @@ def test_adapters_are_options_of_ms_swift(modules, expected):
     assert "--tensor_model_parallel_size 2" in lines
 
 
-def test_adapters_beside_a_part_of_a_joined_matrix_are_refused():
+def test_adapters_of_a_part_of_a_joined_matrix_are_refused():
     trained = {"method": "lora", "rank": 8, "modules": ("q", "o")}
     model = ModelSpec.model_validate(models.DENSE.model_dump() | {"trained": trained})
     with pytest.raises(UnsupportedError, match="name all of linear_proj, linear_qkv"):
