@@ -86,7 +86,9 @@ def _pairs(predictions: Sequence[Prediction]) -> Iterator[Gain]:
         for one in others[name]:
             measured = measured_ratio(base.run, one.run, name)
             if measured and base.step_time_s and one.step_time_s:
-                priced = one.step_time_s / base.step_time_s * _tokens(base.run, one.run)
+                priced = (
+                    one.step_time_s / base.step_time_s * num_tokens(base.run) / num_tokens(one.run)
+                )
                 kind = next(twin.kind for twin in one.run.twins if twin.name == name)
                 yield Gain(name, one.run.id, kind, one.run.source_group, measured - 1, priced - 1)
 
@@ -98,16 +100,12 @@ def measured_ratio(base: MeasuredRun, one: MeasuredRun, name: str) -> float | No
     comparable = all(has_comparable_step(run, everything=True) for run in (base, one))
     if relative or not comparable or first is None or second is None:
         return relative
-    return second / first * _tokens(base, one)
+    return second / first * num_tokens(base) / num_tokens(one)
 
 
-def _tokens(base: MeasuredRun, one: MeasuredRun) -> float:
-    """Tokens of a step of the base over those of another run."""
-    tokens = [
-        (run.training.global_batch_size or 1) * (run.training.seq_length or 1)
-        for run in (base, one)
-    ]
-    return tokens[0] / tokens[1]
+def num_tokens(run: MeasuredRun) -> int:
+    """Tokens of a step."""
+    return (run.training.global_batch_size or 1) * (run.training.seq_length or 1)
 
 
 def _errors(kind: str, pairs: Sequence[Gain]) -> GainErrors:

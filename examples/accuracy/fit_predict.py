@@ -10,7 +10,7 @@ from functools import cache, partial
 
 import numpy as np
 from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
-from fit_rows import FloatColumn, Row, speed_key
+from fit_rows import FloatColumn, Pair, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.candidates.context import context_of
@@ -82,6 +82,25 @@ def residuals(
     """log(predicted / measured) of all rows."""
     measured = np.log([row.run.measured.step_time_s or 1.0 for row in rows])
     return log_steps(rows, theta, left_out=left_out) - measured
+
+
+def pair_residuals(pairs: Sequence[Pair], theta: Mapping[str, float]) -> FloatColumn:
+    """log(predicted / measured) of the ratio of two steps, of all pairs."""
+    first, second = (
+        log_steps([getattr(pair, name) for pair in pairs], theta) for name in ("base", "other")
+    )
+    return second - first - np.array([pair.log_ratio for pair in pairs])
+
+
+def pair_slope(
+    pairs: Sequence[Pair], names: Sequence[str], theta: Mapping[str, float]
+) -> FloatColumn:
+    """Derivative of the ratio of every pair by every parameter."""
+    first, second = (
+        jacobian([getattr(pair, name) for pair in pairs], names, theta)
+        for name in ("base", "other")
+    )
+    return second - first
 
 
 def _touches(name: str, row: Row) -> bool:
