@@ -35,10 +35,11 @@ def _machine(case: Case, theta: Mapping[str, float], left_out: str | None) -> Ma
     machine = _machine_of(case.job.cluster, case.job.training.precision)
     gpu, precision = speed_key(case)
     half = "tf32" if precision == "tf32" else "bf16"
-    half_speed = sustained(theta, gpu, half, left_out)
     known = hardware.known_of(case.job.cluster.groups[0], None)
+    clock = hardware.powered_clock(known, catalog.gpu(gpu))
+    half_speed = clock * sustained(theta, gpu, half, left_out)
     slower = hardware.sustained(known, half) / half_speed
-    linear_speed = sustained(theta, gpu, precision, left_out)
+    linear_speed = clock * sustained(theta, gpu, precision, left_out)
     linear_slower = hardware.sustained(known, precision) / linear_speed
     architecture = catalog.gpu(gpu).architecture
     attention = ATTENTION_PRIOR[architecture] * math.exp(theta.get(f"attention {architecture}", 0))

@@ -142,7 +142,14 @@ def _group_key(case: Case) -> str:
 
 
 def speed_key(case: Case) -> tuple[str, str]:
-    """GPU and precision class of a run: one sustained speed."""
+    """GPU and precision class of a run: one sustained speed.
+
+    The GPU is the one that stands in where the same chip runs at another power.
+    """
     precision = case.job.training.precision
     gpu = case.job.cluster.groups[0].gpu
+    other = catalog.stand_in(gpu)
+    if other and not catalog.fitted(gpu).sustained and catalog.fitted(other).sustained:
+        same = catalog.gpu(gpu).architecture == catalog.gpu(other).architecture
+        gpu = other if same else gpu
     return gpu, precision if case.job.training.casts else "tf32" if precision == "tf32" else "bf16"
