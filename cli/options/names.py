@@ -106,12 +106,12 @@ attention=flash|flash2|triton|unfused dropout=true|false cross_entropy=unfused|j
 compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
 overlap_param_gather=true|false overlap_tp_comm=true|false overlap_moe_a2a=true|false
 fp8_recipe=tensorwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
-gradient_dtype=fp32|bf16 fp8_param_gather=true|false fp8_transpose_cache=true|false
-activation_func_fp8_input_store=true|false moment_dtype=fp32|bf16|fp16|fp8
-fused_optimizer=true|false offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather
-fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6 routing=balanced|random|zipf:ALPHA|FILE
-moe_capacity_factor=N moe_pad_to_capacity=true|false moe_token_drop_policy=probs|position
-moe_router_padding=true|false
+deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 fp8_param_gather=true|false
+fp8_transpose_cache=true|false activation_func_fp8_input_store=true|false
+moment_dtype=fp32|bf16|fp16|fp8 fused_optimizer=true|false offload_activation_layers=N
+cp_comm_type=p2p|a2a|all_gather fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6
+routing=balanced|random|zipf:ALPHA|FILE moe_capacity_factor=N moe_pad_to_capacity=true|false
+moe_token_drop_policy=probs|position moe_router_padding=true|false
 """)
 SCHEDULES = with_plugins(
     "schedules",

@@ -29,6 +29,7 @@ from trainplan.costmodel.blocks.embedding_and_head import (
     head_passes,
     mtp_projection_passes,
 )
+from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.host import Launches, layer_launches
@@ -250,8 +251,12 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     """A layer of its parts, at the clock they allow, with the time the GPU waits for the host."""
     size = columns.size
     part = under_power_limit(columns.machine, part, host.sync_seconds)
-    wait = host.waiting_forward(part.forward.total)
-    wait_back = host.waiting_backward(part.backward.total)
+    alone = waits_for_exchange(columns)
+    forward = with_exposed(columns, part.forward, host.forward_seconds)
+    backward = with_exposed(columns, part.backward, host.backward_seconds)
+    part = replace(part, forward=forward, backward=backward)
+    wait = host.waiting_forward(forward.total - alone * forward.ep_comm)
+    wait_back = host.waiting_backward(backward.total - alone * backward.ep_comm)
     recompute_forward = (
         part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
     )
@@ -266,7 +271,10 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
             *all_but_projections(columns, recompute_forward, part.saved_bytes),
         ),
         recompute_forward=recompute_forward
-        + pass_seconds(size, host=host.waiting_forward(recompute_forward.total)),
+        + pass_seconds(
+            size,
+            host=host.waiting_forward(recompute_forward.total - alone * recompute_forward.ep_comm),
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """Seconds of collectives and messages on the links of a machine.
 
 `topology` has which ranks form a group, what link carries it and which nodes of a placement talk to
-each other; `collectives` what a collective takes there.
+each other; `collectives` what a collective takes there, `proxies` what the host posts for GPUs.
 
 bus_factor: bytes on the busiest link over bytes of the full tensor, by collective.
 choose: rates of two alternatives, by row.
@@ -9,6 +9,8 @@ Collective: a collective in each group, for tensors of any size.
 collective: price of a collective in each group, whatever its size.
 collective_rate: seconds to start, per byte and per root of bytes, of a collective in each group.
 collective_seconds: seconds of a collective over a full tensor in each group.
+DEFAULT_PROXY: who posts the messages of DeepEP where none is stated.
+exchange_speed: bytes per second that a rank sends to other nodes in a plain all-to-all.
 fit_column: column of a machine's fits that stands for each group.
 Group: one communicator a row: ranks, ranks in a domain, stride, domains, bytes per second.
 group: the links of groups of so many ranks at a stride.
@@ -22,6 +24,7 @@ Pairs: nodes that exchange messages, (pair, 2).
 Paths: nodes that a pipeline passes, (path, hop, 2).
 pipeline_neighbour: share of hops between pipeline ranks that leave a domain.
 Places: how ranks lie on nodes.
+proxied_seconds: seconds of messages that the host posts.
 Rate: seconds to start, per byte and per root of bytes, one row a group.
 """
 
@@ -39,6 +42,7 @@ from trainplan.costmodel.comm.collectives import (
     nic_share,
     only,
 )
+from trainplan.costmodel.comm.proxies import DEFAULT_PROXY, exchange_speed, proxied_seconds
 from trainplan.costmodel.comm.topology import (
     Group,
     Pairs,

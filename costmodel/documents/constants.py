@@ -69,6 +69,14 @@ class Constants(Spec):
     """Seconds to start an all-to-all with unequal splits."""
     alltoall_efficiency: PositiveFloat
     """Share of the fitted all-to-all bandwidth that unequal splits reach."""
+    alltoall_proxied_bytes_per_second: PositiveFloat
+    """Bytes that a rank sends to other nodes in a plain all-to-all that the host posts."""
+    uccl_start_seconds: PositiveFloat
+    """Seconds to start an exchange of DeepEP over UCCL's proxies."""
+    uccl_message_bytes: PositiveFloat
+    """Bytes that an adapter sends while it posts one message of UCCL."""
+    nvshmem_message_bytes: PositiveFloat
+    """As above of NVSHMEM over libfabric, for each node of the exchange."""
     expert_overlap_exposed: PositiveFloat
     """Share of the expert all-to-all left where the runtime overlaps it with compute."""
     dispatch_sync_seconds: PositiveFloat

@@ -1,7 +1,7 @@
 """A cluster as it is stated: node groups, their hosts and network cards, links between nodes."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -126,6 +126,13 @@ DIGITS = 9
 """Digits of a count that are read; a longer one is too large anyway."""
 
 
+Transport = Literal["infiniband", "roce", "efa", "tcp", "slingshot"]
+"""What carries messages between nodes."""
+POSTED_BY_HOST = frozenset(("efa", "tcp", "slingshot"))
+"""Transports whose queues no GPU reaches. Source: NVIDIA/nvshmem, `transport/ibgda` is of mlx5
+alone; `transport/libfabric`, a proxy for EFA and Slingshot."""
+
+
 class NicSpec(Spec):
     """Network adapters of one node; each is one rail."""
 
@@ -133,6 +140,13 @@ class NicSpec(Spec):
     """Adapters of a node."""
     gb_per_s: Amount
     """Datasheet GB/s of one adapter in one direction (400 Gb/s = 50)."""
+    transport: Transport | None = None
+    """Null: not stated; priced as InfiniBand."""
+
+    @property
+    def by_proxies(self) -> bool:
+        """Does the host post what GPUs send to other nodes?"""
+        return self.transport in POSTED_BY_HOST
 
 
 class FabricTier(Spec):
@@ -163,8 +177,6 @@ class NodeGroup(Spec):
     """Null: the usual node's."""
     memory_gib: Amount | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
-    power_limit_w: Amount | None = None
-    """Watts that the board of one GPU may draw; null: as many as its catalog entry says."""
     price_per_gpu_hour: AmountOrZero | None = None
     """Null: no money in the report."""
     host: HostSpec | None = None
@@ -261,6 +273,11 @@ class ClusterSpec(Spec):
     def num_gpus(self) -> int:
         """GPUs of the whole cluster: the world size of the job."""
         return sum(group.num_gpus for group in self.groups)
+
+    @property
+    def by_proxies(self) -> bool:
+        """Does the host of any group post what its GPUs send to other nodes?"""
+        return any(group.nic.by_proxies for group in self.groups if group.nic)
 
     @property
     def on_cpu(self) -> bool:

@@ -58,6 +58,7 @@ class LengthSpec(Spec):
 Attention = Literal["flash", "flash2", "triton", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+Proxy = Literal["uccl", "nvshmem"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
 DropPolicy = Literal["probs", "position"]
 GradientType = Literal["fp32", "bf16"]
@@ -93,6 +94,8 @@ class RuntimeOptions(Spec):
     moe_dispatcher: Dispatcher | None = None
     """`deepep` and `hybridep` send a token once to each rank that needs it; `alltoall` once for
     each expert."""
+    deepep_proxy: Proxy | None = None
+    """Which proxies of the host post DeepEP's messages to other nodes where a GPU cannot (EFA)."""
     gradient_dtype: GradientType | None = None
     """Accumulated and reduced gradients."""
     fp8_param_gather: bool | None = None

@@ -14,7 +14,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, SpecError, UnsupportedError
 from trainplan.costmodel.documents import Constants
-from trainplan.costmodel.hardware import ClusterSpec, FabricTier
+from trainplan.costmodel.hardware import ClusterSpec, FabricTier, GpuSpec, NodeGroup
 from trainplan.costmodel.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
 from trainplan.costmodel.machine.hardware import (
     KnownCurves,
@@ -24,7 +24,6 @@ from trainplan.costmodel.machine.hardware import (
     gemm_rate,
     known_of,
     link_bytes_per_second,
-    powered_clock,
     sustained,
 )
 from trainplan.costmodel.machine.hosts import host_figures, host_link, least_host
@@ -97,8 +96,6 @@ def _group_machine(
     linear = half if linear_key == half_key else gemm_rate(known, linear_key, trace)
     attention = attention_fit(known, trace)
     burst = 1.0 if known.measured.attention else sustained(known, half_key)
-    if known.power_limit_w:
-        trace.append(_power(known))
     alpha, bus, sqrt_c = collective_fits(known, trace)
     host = host_figures(group, trace)
     return Machine(
@@ -115,6 +112,8 @@ def _group_machine(
         sqrt_coefficient=sqrt_c,
         link_bytes_per_second=link_bytes_per_second(known, bus),
         nic_bytes_per_second=_nic(cluster, index, known, constants, trace),
+        adapter_bytes_per_second=_adapter(group, spec),
+        by_proxies=cluster.by_proxies,
         fabric=cluster.fabric,
         host_bytes_per_second=host_link(group, spec.host_gb_per_s.value * GB),
         gpus_per_node=group.gpus_per_node,
@@ -125,16 +124,6 @@ def _group_machine(
         architecture=spec.architecture,
         host_factor=spec.host_factor.value if spec.host_factor else 1.0,
         **host,
-    )
-
-
-def _power(known: KnownCurves) -> Provenance:
-    """That a stated limit of power lowers the clock, and to what."""
-    share = f"{powered_clock(known, known.spec):.2f} of their sustained speed"
-    return Provenance(
-        f"{known.name} at {known.power_limit_w:g} W",
-        "assumed",
-        f"products and attention at {share}: clock ~ power^(1/3), derived",
     )
 
 
@@ -156,6 +145,13 @@ def _group_link_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
         return ()
     reach = min(group.num_gpus for group in cluster.groups)
     return (FabricTier(reach_gpus=reach, latency_us=cluster.between_groups.latency_us),)
+
+
+def _adapter(group: NodeGroup, spec: GpuSpec) -> float:
+    """Of one adapter; where none is stated each GPU has its own."""
+    if group.nic:
+        return group.nic.gb_per_s * GB
+    return spec.nic_gb_per_s.value * GB if spec.nic_gb_per_s else float("inf")
 
 
 def _nic(

@@ -36,6 +36,10 @@ class Machine:
     """Of a message between two GPUs of a domain, by `costmodel.machine.hardware.STRIDES`."""
     nic_bytes_per_second: float
     """Datasheet; infinite where the cluster is one domain."""
+    adapter_bytes_per_second: float
+    """Of one adapter, datasheet."""
+    by_proxies: bool
+    """Does the host post what GPUs send to other nodes?"""
     fabric: tuple[FabricTier, ...]
     host_bytes_per_second: float
     """To host memory, one direction."""

@@ -172,7 +172,8 @@ def _of_machines(text: str, count: int, name: str, host: str | None) -> Part:
     remark = f"cluster {text}: {some} of {machine.gpus_per_node} {machine.gpu}"
     if machine.nic:
         share = machine.nic.per_node * machine.nic.gb_per_s / machine.gpus_per_node
-        remark += f", {share:.3g} GB/s of network for each GPU"
+        kind = f" ({machine.nic.transport})" if machine.nic.transport else ""
+        remark += f", {share:.3g} GB/s of network{kind} for each GPU"
     return f"{count}x{name}", group, remark
 
 

@@ -29,6 +29,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "cross_entropy": "the kernel that is installed, which moves memory alone",
         "compile": "the software of a run: kernels that a compiler fuses round otherwise",
         "fp8_recipe": "number format",
+        "deepep_proxy": "the library that is installed",
         "gradient_dtype": "number format; Megatron tries it with `--search-options all`",
         "fp8_param_gather": "number format",
         "fp8_transpose_cache": "memory, for which adapters leave it off by themselves",

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.comm import group
+from trainplan.costmodel.comm import DEFAULT_PROXY, group
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
@@ -41,6 +41,7 @@ def assumed(
     if layout.zero_stage >= 2 and on.traits.sharding.version == 1:
         default = job.options.fsdp_version is None
         yield Assumed(option="fsdp_version=1", default=default, saves_fraction=None)
+    yield from _carriers(on, layout)
     for name, value in _values(on, layout).items():
         stated = getattr(job.options, name) is not None
         text = f"{name}={str(value).lower() if isinstance(value, bool) else value}"
@@ -74,6 +75,20 @@ def _saved(
         return 1 - priced.step_time_s / estimate(plain, layout, measured).step_time_s
     except SpecError:
         return None
+
+
+def _carriers(on: Context, layout: Layout) -> Iterator[Assumed]:
+    """What carries a dispatcher between nodes that is priced by it."""
+    dispatcher = on.traits.experts.dispatcher_across
+    links = group(on.machine, np.array([layout.ep]), np.array([layout.etp]))
+    if not on.job.model.moe or links.nodes[0] == 1 or dispatcher == "alltoall":
+        return
+    if not all(one.nic and one.nic.transport for one in on.job.cluster.groups):
+        yield Assumed(option="transport=infiniband", default=True, saves_fraction=None)
+    if on.machine.by_proxies:
+        stated = on.job.options.deepep_proxy
+        text = f"deepep_proxy={stated or DEFAULT_PROXY}"
+        yield Assumed(option=text, default=stated is None, saves_fraction=None)
 
 
 def _values(on: Context, layout: Layout) -> dict[str, object]:

@@ -21,7 +21,14 @@ from trainplan.costmodel.blocks.operations import (
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm import bus_factor, collective_seconds, fit_column, group
+from trainplan.costmodel.comm import (
+    bus_factor,
+    collective_seconds,
+    exchange_speed,
+    fit_column,
+    group,
+    proxied_seconds,
+)
 from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
@@ -251,7 +258,12 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     inside = token * ranks * bus_factor("alltoall", table.ep) / bus
     leaving = nodes * (1 - links.inside / links.size)
     leaving = np.where(once, np.minimum(leaving, links.nodes - 1), leaving)
-    outside = token * leaving * links.inside / links.nic_bytes_per_second
+    outside = token * leaving / exchange_speed(machine, links)
+    if machine.by_proxies and across_once:
+        row = float(shapes.storage * routing.hidden)
+        proxy, messages = shapes.job.options.deepep_proxy, routing.local_tokens * leaving
+        outside = proxied_seconds(machine, links, messages, row, proxy)
+    outside = outside * (links.nodes > 1)
     across = constants.inter_node_alpha + links.fabric_seconds
     alpha = constants.alltoall_alpha + (links.nodes > 1) * across
     exchange = np.where(table.ep > 1, alpha + np.maximum(inside, outside), 0.0)

@@ -1,10 +1,11 @@
 """What a search may set of a Megatron-LM run.
 
 Files and lines as in `costmodel.runtimes.megatron.core`. Why a value is never slower: a graph takes
-host time away; DeepEP and HybridEP send a token to a rank once, not once for each expert; a share
-of overlapped traffic is exposed; fewer bytes are reduced, read and written. Products may slow down
-where a pass waits less, by its power limit: by less than the wait, since their seconds grow with a
-power of the duty below one (`costmodel.blocks.parts.clock_factor`).
+host time away; DeepEP and HybridEP send a token to a rank once, not once for each expert, where no
+host posts every message; a share of overlapped traffic is exposed; fewer bytes are reduced, read
+and written. Products may slow down where a pass waits less, by its power limit: by less than the
+wait, since their seconds grow with a power of the duty below one
+(`costmodel.blocks.parts.clock_factor`).
 """
 
 import numpy as np
@@ -131,11 +132,13 @@ def _rules_of_moments(job: Job) -> tuple[Rule, ...]:
     return moments_need_sharding, offloaded_moments_are_whole
 
 
-def _carries_narrow_weights(job: Job) -> bool:
-    """Are routing weights in fp32 no wider than what an operation of its own reads by default?
+def _sends_less(job: Job) -> bool:
+    """Do GPUs post messages themselves, and carry no wider routing weights than an operation reads?
 
-    Source: `costmodel.blocks.operations._weight_bytes`.
+    Source: `costmodel.comm.proxies`; `costmodel.blocks.operations._weight_bytes`.
     """
+    if job.cluster.by_proxies:
+        return False
     return job.model.moe is None or not job.model.moe.expert_bias
 
 
@@ -165,7 +168,7 @@ DISPATCHERS = tuple(
     )
     for name, lacks, rank, beats_default in (
         ("hybridep", links_experts, 1, never),
-        ("deepep", links_deepep, 2, _carries_narrow_weights),
+        ("deepep", links_deepep, 2, _sends_less),
     )
 )
 """HybridEP gathers which experts every token chose, which the others do not: it is DeepEP and a

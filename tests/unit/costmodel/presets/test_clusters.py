@@ -75,7 +75,8 @@ def test_a_text_that_says_all_is_read_as_ever_and_needs_no_remark(text: str):
         ("1x72:gb200", "cluster 1x72:gb200: 18 nodes of 4 gb200 in one NVLink domain"),
         (
             "2xp4d.24xlarge",
-            "cluster 2xp4d.24xlarge: 2 nodes of 8 a100-sxm-40gb, 6.25 GB/s of network for each GPU",
+            "cluster 2xp4d.24xlarge: 2 nodes of 8 a100-sxm-40gb, 6.25 GB/s of network (efa) for "
+            "each GPU",
         ),
     ],
 )

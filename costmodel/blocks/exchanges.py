@@ -1,0 +1,34 @@
+"""Exchanges of experts beside what a layer computes and what the host launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.blocks.parts import PassSeconds, Shapes
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.comm import group
+
+
+def waits_for_exchange(shapes: Shapes) -> BoolColumn:
+    """Is an exchange waited for whatever the host still launches?
+
+    Where proxies of the host post it, launches wait with it.
+    Source: pairs of runs on EFA, `truth/twins.jsonl` aws-q30-*: UCCL and NVSHMEM lengthen a layer
+    by as much for each token at micro batch 1, where launches set the pace, as at 4.
+    """
+    across = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes > 1
+    return np.asarray(across & shapes.machine.by_proxies)
+
+
+def with_exposed(shapes: Shapes, seconds: PassSeconds, launched: FloatColumn) -> PassSeconds:
+    """A pass with what of its overlapped exchange outlasts all that runs beside it.
+
+    Source: derived; no more of an exchange hides than the compute or the launches beside it last.
+    """
+    if not shapes.traits.experts.overlaps:
+        return seconds
+    hidden = seconds.ep_comm * (1 / shapes.machine.constants.expert_overlap_exposed - 1)
+    along = np.maximum(launched, seconds.total - seconds.ep_comm)
+    return replace(seconds, ep_comm=seconds.ep_comm + np.maximum(0.0, hidden - along))

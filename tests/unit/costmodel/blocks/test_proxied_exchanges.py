@@ -1,0 +1,72 @@
+"""Exchanges of experts that the host posts, and those that outlast what runs beside them."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
+from trainplan.costmodel.blocks.parts import pass_seconds, shapes
+from trainplan.costmodel.calibration import context_for
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.presets.clusters import cluster_of
+from trainplan.costmodel.presets.presets import preset
+from trainplan.planner import estimate
+
+LAYOUT = Layout(tp=8, pp=4, dp=2, ep=16, micro_batch_size=4, sequence_parallel=True)
+
+
+def job_on(cluster, model="qwen3-30b-a3b", **options):
+    return Job(
+        model=preset(model),
+        training=TrainingSpec(seq_length=4096, global_batch_size=256),
+        cluster=cluster_of(cluster),
+        runtime="megatron-bridge",
+        options=RuntimeOptions(cuda_graph="none", **options),
+    )
+
+
+def step(cluster, layout=LAYOUT, **options):
+    return estimate(job_on(cluster, **options), layout).step_time_s
+
+
+def columns(cluster, layout=LAYOUT, **options):
+    context = context_for(job_on(cluster, **options))
+    return shapes(context.with_table(LayoutTable.of([layout])))
+
+
+def test_deepep_costs_small_experts_where_proxies_post_and_gains_where_gpus_do():
+    plain, once = ({"moe_dispatcher": name} for name in ("alltoall", "deepep"))
+    assert step("8xp5.48xlarge", **once) > 1.3 * step("8xp5.48xlarge", **plain)
+    assert step("8xdgx-h100", **once) < step("8xdgx-h100", **plain)
+
+
+def test_an_unstated_transport_is_priced_as_infiniband():
+    assert step("8x8:h100-sxm", moe_dispatcher="deepep") == step(
+        "8xdgx-h100", moe_dispatcher="deepep"
+    )
+
+
+def test_the_library_of_the_proxies_counts_on_efa_alone():
+    one, other = ({"moe_dispatcher": "deepep", "deepep_proxy": x} for x in ("uccl", "nvshmem"))
+    assert step("8xp5.48xlarge", **one) > step("8xp5.48xlarge", **other)
+    assert step("8xdgx-h100", **one) == step("8xdgx-h100", **other)
+
+
+def test_an_exchange_between_nodes_is_waited_for_where_the_host_posts_it():
+    inside = LAYOUT.model_copy(update={"ep": 8})
+    assert waits_for_exchange(columns("8xp5.48xlarge")).all()
+    assert not waits_for_exchange(columns("8xp5.48xlarge", inside)).any()
+    assert not waits_for_exchange(columns("8xdgx-h100")).any()
+
+
+def test_no_more_of_an_exchange_hides_than_lasts_beside_it():
+    overlapped = columns("8xp5.48xlarge", overlap_moe_a2a=True)
+    share = overlapped.machine.constants.expert_overlap_exposed
+    one = np.ones(1)
+    for whole in (1.0, 10.0):
+        seconds = pass_seconds(1, gemm=2 * one, ep_comm=share * whole * one)
+        exposed = with_exposed(overlapped, seconds, 3 * one).ep_comm[0]
+        assert exposed == pytest.approx(max(share * whole, whole - 3.0))
+    plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
+    assert with_exposed(plain, seconds, 0 * one) is seconds
