@@ -7,6 +7,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Column, Columns, Part, Table, number, stacked, table
 from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like, signed
+from trainplan.costmodel import catalog
 from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate import (
     POOLED,
@@ -110,6 +111,8 @@ def _step_parts(scores: Scores) -> Iterator[Part]:
         alone = [one.name for one in scores.regimes] == [POOLED]
         regimes = (scores.coverage, *(() if alone else scores.regimes))
         yield coverage_table(regimes, scores.rows[0].estimate.uncertainty.level)
+        held = percent(catalog.intervals().left_out)
+        yield f"Of published runs whose source was left out of the fit, {held} are inside."
 
 
 def _memory_parts(scores: Scores) -> Iterator[Part]:

@@ -6,9 +6,8 @@ Constants: one value of every fitted constant.
 Ending: how a trial ends: a result, out of memory, a failure.
 FittedFactor: a fitted factor of the cost model and its error.
 FittedScalar: one scalar and how well the runs know it.
-IntervalEnds: where measured steps of one regime lie.
 Intervals: contents of `intervals.toml`.
-IntervalWidth: what published runs say of the ratio of two step times.
+IntervalWidth: how far measured steps, or the ratio of two, are from their estimates.
 MeasuredRun: one line of a runs file.
 MemoryKind: what a measured peak counts.
 MemoryRank: which rank a measured peak is of.
@@ -40,7 +39,6 @@ from trainplan.costmodel.documents.calibration import (
 )
 from trainplan.costmodel.documents.constants import (
     Constants,
-    IntervalEnds,
     Intervals,
     IntervalWidth,
     Peaks,

@@ -6,7 +6,7 @@ Ends of the intervals around a step time.
 from dataclasses import dataclass
 from math import exp
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from trainplan.costmodel.spec import Spec
 
@@ -120,33 +120,19 @@ class Constants(Spec):
 
 
 class IntervalWidth(Spec):
-    """What published runs say of the ratio of two step times."""
+    """How far measured steps, or the ratio of two of them, are from their estimates."""
 
     half_width: PositiveFloat
-    """In log units: the interval is ratio * exp(+- half_width)."""
+    """In log units: the interval is estimate * exp(+- half_width)."""
     runs: NonNegativeInt
-    """Pairs of runs it was taken from."""
-
-
-class IntervalEnds(Spec):
-    """Where measured steps of one regime lie: the estimate times exp(`low`) to exp(`high`)."""
-
-    low: NonPositiveFloat
-    high: NonNegativeFloat
-    runs: NonNegativeInt
-    """Runs of the regime itself."""
+    """Runs, or pairs, it was taken from."""
     sources: NonNegativeInt
     """Publications that measured them."""
 
     @property
-    def width(self) -> float:
-        """From end to end, in log units."""
-        return self.high - self.low
-
-    @property
     def factors(self) -> tuple[float, float]:
         """Both ends over the estimate."""
-        return exp(self.low), exp(self.high)
+        return exp(-self.half_width), exp(self.half_width)
 
 
 class Peaks(Spec):
@@ -167,13 +153,13 @@ class Intervals(Spec):
 
     comparison: IntervalWidth
     """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
-    tail: PositiveFloat
-    """Share of the weight of runs that is beyond either end."""
+    widened: PositiveFloat
+    """Factor on every width, so that it holds for sources that were left out."""
     left_out: PositiveFloat
     """Share of the runs of sources that is inside intervals which had not seen their source."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library of the layers of each runtime that does not train its own: regimes name that."""
-    regimes: dict[str, IntervalEnds]
+    regimes: dict[str, IntervalWidth]
     peaks: Peaks
 
 

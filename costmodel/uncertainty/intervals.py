@@ -1,11 +1,11 @@
 """How far a step time may be off, by regime: what the model got wrong on published runs like it.
 
-The ends are in `catalog/intervals.toml`, which `make accuracy` writes: quantiles of ln(measured /
-estimated), so far out that `LEVEL` of the runs of sources left out of fits and quantiles lie inside
-(`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of run. Where no run
-of it was measured, it depends on what the constants of the GPU rest on: measurements of it, another
-GPU that stands in, or assumptions. A calibrated machine uses errors after one measured step of
-another layout.
+The widths are in `catalog/intervals.toml`, which `make accuracy` writes: of ln(measured /
+estimated), so far on either side that `LEVEL` of the runs of sources left out of fits and widths
+alike lie inside (`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of
+run. Where no run of it was measured, it is of the kind alone and depends on what the constants of
+the GPU rest on: measurements of it, another GPU that stands in, or assumptions. A calibrated
+machine uses errors after one measured step of another layout.
 
 The ratio of two step times of one job is off by less than either: what the model has wrong about
 the machine, it has wrong in both layouts. The more of a layout changes, the less they share.
@@ -39,8 +39,8 @@ third of them."""
 Kind = Literal["graphs", "mixture_of_experts", "fsdp", "launch_bound", "dense"]
 Unmeasured = Literal["unseen", "stand_in", "assumed"]
 UNMEASURED: tuple[Unmeasured, ...] = ("unseen", "stand_in", "assumed")
-"""Regimes of what no published run measured: constants of the GPU are its own, those of another
-that stands in, or assumed. Each is at least as wide as the one before."""
+"""What regimes that no published run measured begin with, then the kind: constants of the GPU are
+its own, those of another that stands in, or assumed. Each is at least as wide as the one before."""
 UNVALIDATED = "unvalidated"
 """Regime of a profile that no measured step was held against: as wide as `unseen`."""
 BY_EVIDENCE: dict[str, Unmeasured] = {
@@ -58,7 +58,8 @@ class Interval:
     """Share of measured steps that should lie inside: as many runs of a source that no fit had seen
     do."""
     regime: str
-    """Runs whose errors gave the ends: GPU, precision, runtime and kind; or what no run is of."""
+    """Runs whose errors gave the ends: GPU, precision, runtime and kind; or `unseen`, `stand_in` or
+    `assumed`, and kind."""
     step_time_low_s: float
     """Lower end."""
     step_time_high_s: float
@@ -87,12 +88,13 @@ def step_time_interval(job: Job, machine: Machine, step_seconds: float, kind: Ki
     are not known better than a machine that no run was on.
     """
     known = catalog.intervals().regimes
-    name = max(regimes(job, machine, kind), key=lambda one: known[one].width)
-    if machine.unvalidated and known[name].width < known["unseen"].width:
-        low, high = known["unseen"].factors
+    name = max(regimes(job, machine, kind), key=lambda one: known[one].half_width)
+    unseen = f"{UNMEASURED[0]} {kind}"
+    if machine.unvalidated and known[name].half_width < known[unseen].half_width:
+        low, high = known[unseen].factors
         return Interval(LEVEL, UNVALIDATED, step_seconds * low, step_seconds * high)
     if machine.calibrated:
-        name = min(name, calibrated_regime(job), key=lambda one: known[one].width)
+        name = min(name, calibrated_regime(job), key=lambda one: known[one].half_width)
     low, high = known[name].factors
     return Interval(LEVEL, name, step_seconds * low, step_seconds * high)
 
@@ -101,7 +103,7 @@ def regimes(job: Job, machine: Machine, kind: Kind) -> tuple[str, ...]:
     """Regime of each node group: that of runs like it, else that of what its GPU rests on."""
     known = catalog.intervals().regimes
     return tuple(
-        name if name in known else _unmeasured(group, job, machine)
+        name if name in known else f"{_unmeasured(group, job, machine)} {kind}"
         for name, group in zip(names_of_runs(job, kind), job.cluster.groups, strict=True)
     )
 

@@ -1,32 +1,40 @@
 """How wide the intervals have to be, and whether they hold as many steps as they promise."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
+from typing import get_args
 
 import numpy as np
 
-from trainplan.costmodel.documents import IntervalEnds, Intervals, IntervalWidth, Peaks
+from trainplan.costmodel.documents import Intervals, IntervalWidth, Peaks
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.uncertainty import LEVEL, UNMEASURED, calibrated_regime, width_factor
+from trainplan.costmodel.uncertainty import (
+    LEVEL,
+    UNMEASURED,
+    Kind,
+    calibrated_regime,
+    width_factor,
+)
 from trainplan.costmodel.validate.one_step import errors_after_one_step
 from trainplan.costmodel.validate.ranking import jobs_of
 from trainplan.costmodel.validate.residuals import (
     Miss,
     Residual,
-    ends,
-    ends_of,
-    regimes_of,
+    Scale,
+    Scales,
+    miss_of,
+    quantile,
+    scale_of,
+    source_weights,
     weights_of,
+    width,
+    width_of,
 )
 from trainplan.costmodel.validate.stand_ins import assumed_misses, stand_in_misses
 from trainplan.costmodel.validate.steps import POOLED, TimedRow, pooled
-
-TAILS = tuple(share / 200 for share in range(20, 0, -1))
-"""Shares that `tail_of` tries, from that of runs of the same sources on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,75 +53,95 @@ class Coverage:
     """Slower than its upper end."""
 
 
-def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual], peaks: Peaks) -> Intervals:
-    """Ends of every regime: of runs left out of fits, of stand-ins, and after a measured step.
+def intervals(residuals: Sequence[Residual], peaks: Peaks) -> Intervals:
+    """Widths of every regime: of sources left out of fits, of stand-ins, and after a measured step.
 
-    They leave out `tail_of` the runs on either side; stand-ins and assumptions, which hold sources
-    left out anyway, `TAIL`.
+    All are widened alike, until intervals that had not seen a source hold `LEVEL` of its runs.
     """
-    known, tail = [one.row for one in residuals], tail_of(residuals)
-    unseen = ends_of("unseen", residuals, tail)
-    worse = nested((unseen, ends(stand_in_misses(known)), ends(assumed_misses(known))))
-    regimes = regimes_of(residuals, tail) | dict(zip(UNMEASURED, worse, strict=True))
+    widened, scales = widening(residuals), Scales(residuals)
+    regimes, known = scales.widths(widened), [one.row for one in residuals]
+    misses = [one.miss for one in residuals], stand_in_misses(known), assumed_misses(known)
+    for kind in get_args(Kind):
+        wide = _unmeasured(misses, scales.of_kind(kind), widened)
+        regimes |= {f"{name} {kind}": one for name, one in zip(UNMEASURED, wide, strict=True)}
     libraries = {name: one.library for name, one in RUNTIMES.items() if one.library}
     return Intervals(
-        comparison=comparison_width(rows),
-        tail=tail,
-        left_out=round(of_sources(residuals, tail)[0].inside_fraction, 3),
+        comparison=comparison_width(one.left_out for one in residuals),
+        widened=widened,
+        left_out=round(of_sources(residuals, widened)[0].inside_fraction, 3),
         libraries=libraries,
-        regimes=regimes | _calibrated(residuals, tail),
+        regimes=regimes | _calibrated(residuals, widened),
         peaks=peaks,
     )
 
 
-def tail_of(residuals: Sequence[Residual]) -> float:
-    """Share of the weight of runs beyond either end of an interval, so that it holds for strangers.
+def _unmeasured(
+    misses: Sequence[Sequence[Miss]], scale: Scale, widened: float
+) -> Iterator[IntervalWidth]:
+    """Where no run is known: with fits of the GPU, of another, or none; each as wide as the last.
 
-    The largest with which `LEVEL` of the runs of sources are inside intervals that had not seen the
-    source. Errors of a source go together, so quantiles of some sources hold fewer runs of another
-    than of themselves; whoever asks is another. Source: derived; cross-validation by groups (M.
-    Stone, J. Royal Statistical Society B 36, 1974), one number of all runs.
+    Runs priced by stand-ins and assumptions are of no source that was left out: their errors are.
     """
-
-    def held(tail: float) -> bool:
-        return of_sources(residuals, tail)[0].inside_fraction >= LEVEL
-
-    return TAILS[min(bisect_left(TAILS, x=True, key=held), len(TAILS) - 1)]
-
-
-def of_sources(residuals: Sequence[Residual], tail: float) -> tuple[Coverage, ...]:
-    """Runs of every source in intervals that had not seen it: all of them, then by source."""
-    return left_out_coverage(
-        residuals, lambda one: one.source, lambda one: one.without_source, tail=tail
-    )
+    most = 0.0
+    for group in misses:
+        one = width(Scale(scale_of(group).log) if most else scale, widened, group)
+        most = max(most, one.half_width)
+        yield one.model_copy(update={"half_width": most})
 
 
-def nested(regimes: Iterable[IntervalEnds]) -> Iterator[IntervalEnds]:
-    """Each with ends at least as far out as those before it: worse evidence is never narrower."""
-    low = high = 0.0
-    for one in regimes:
-        low, high = min(low, one.low), max(high, one.high)
-        yield one.model_copy(update={"low": low, "high": high})
+def widening(residuals: Sequence[Residual]) -> float:
+    """Factor on all widths, so that they hold `LEVEL` of the runs of sources that were left out.
+
+    Source: derived; cross-validation by groups (M. Stone, J. Royal Statistical Society B 36, 1974),
+    one number of all runs, sources weighing alike. A normal variable would need 1; below it, as
+    here, sources err less often by much than the few far off of them say.
+    """
+    pairs = list(_without(residuals))
+    ratios = np.array([abs(one.miss.value) / half for one, half in pairs])
+    weights = source_weights([one.miss for one, _ in pairs])
+    return round(quantile(ratios, weights, LEVEL), 3)
+
+
+def of_sources(
+    residuals: Sequence[Residual],
+    widened: float,
+    group: Callable[[Residual], str] = lambda one: one.row.run.source_group,
+) -> tuple[Coverage, ...]:
+    """Runs of every source in intervals that had not seen it: all of them, then by group."""
+    groups: dict[str, list[float]] = {}
+    for one, half in _without(residuals):
+        side = _outside(one.miss.value, -widened * half, widened * half)
+        groups.setdefault(group(one), []).append(side)
+    every = [side for sides in groups.values() for side in sides]
+    return (_coverage("all", every), *by_group(groups))
+
+
+def _without(residuals: Sequence[Residual]) -> Iterator[tuple[Residual, float]]:
+    """Every run, with the half-width of its regime before it is widened, its source left out."""
+    for source in sorted({one.miss.source for one in residuals}):
+        scales = Scales(one for one in residuals if one.miss.source != source)
+        left = [one for one in residuals if one.miss.source == source]
+        known = {name: scales.of_regime(name) for name in {one.regime for one in left}}
+        yield from ((one, known[one.regime].half_width) for one in left)
 
 
 def comparison_width(rows: Iterable[TimedRow]) -> IntervalWidth:
-    """Width of the error of the ratio of two step times, of layouts one doubling apart."""
+    """Width of the error of the ratio of two step times, of layouts one doubling apart.
+
+    Pairs are of one source, whose machine and software are in both steps, and sources weigh alike.
+    """
     errors = [
-        abs(_miss(one) - _miss(other)) / width_factor(one.layout, other.layout)
+        Miss(source, abs(miss_of(one) - miss_of(other)) / width_factor(one.layout, other.layout), 1)
         for group in jobs_of(rows)
         for one, other in combinations(group, 2)
-        if one.layout != other.layout
+        if one.layout != other.layout and (source := one.run.source_group) == other.run.source_group
     ]
-    width = round(float(np.quantile(errors, LEVEL)), 3)
-    return IntervalWidth(half_width=width, runs=len(errors))
+    half = quantile(np.array([one.value for one in errors]), source_weights(errors), LEVEL)
+    return width_of(errors, half)
 
 
-def _miss(row: TimedRow) -> float:
-    return math.log(row.predicted_s / row.measured_s)
-
-
-def _calibrated(residuals: Sequence[Residual], tail: float) -> dict[str, IntervalEnds]:
-    """Ends after one measured step of another layout, under fits that had not seen the source."""
+def _calibrated(residuals: Sequence[Residual], widened: float) -> dict[str, IntervalWidth]:
+    """After one measured step of another layout, under fits that had not seen the source."""
     rows = [one.left_out for one in residuals]
     shares = dict(zip((row.run.id for row in rows), weights_of(rows), strict=True))
     misses: dict[str, list[Miss]] = {}
@@ -125,7 +153,9 @@ def _calibrated(residuals: Sequence[Residual], tail: float) -> dict[str, Interva
         misses.setdefault(name, []).extend(each)
         runs.setdefault(name, set()).add(run.id)
     return {
-        name: ends(group, (), tail).model_copy(update={"runs": len(runs[name])})
+        name: width(Scale(scale_of(group).log), widened, group).model_copy(
+            update={"runs": len(runs[name])}
+        )
         for name, group in misses.items()
     }
 
@@ -147,33 +177,6 @@ def by_group(groups: dict[str, list[float]]) -> tuple[Coverage, ...]:
     """Of sides by group, the largest first; groups of fewer than eight rows as one, at the end."""
     found = [_coverage(name, sides) for name, sides in pooled(groups.items()).items()]
     return tuple(sorted(found, key=lambda one: (one.name == POOLED, -one.n, one.name)))
-
-
-def left_out_coverage(
-    residuals: Sequence[Residual],
-    fold: Callable[[Residual], str],
-    miss: Callable[[Residual], Miss],
-    group: Callable[[Residual], str] | None = None,
-    *,
-    tail: float,
-) -> tuple[Coverage, ...]:
-    """Over rows left out of constants and of ends alike: all of them, then by group.
-
-    `fold` names what is left out together, `miss` is the error of a fit that had not seen it;
-    groups are what was left out, where none are named.
-    """
-    group = group or fold
-    groups: dict[str, list[float]] = {}
-    every: list[float] = []
-    for name in sorted({fold(one) for one in residuals}):
-        left = [one for one in residuals if fold(one) == name]
-        rest = [one for one in residuals if fold(one) != name]
-        known = {regime: ends_of(regime, rest, tail) for regime in {one.regime for one in left}}
-        for one in left:
-            at = known[one.regime]
-            every.append(_outside(miss(one).value, at.low, at.high))
-            groups.setdefault(group(one), []).append(every[-1])
-    return (_coverage("all", every), *by_group(groups))
 
 
 def _coverage(name: str, sides: Sequence[float]) -> Coverage:

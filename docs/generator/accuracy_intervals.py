@@ -1,31 +1,36 @@
-"""Do the intervals hold, of runs and sources that nobody fitted: for docs/accuracy.md."""
+"""Do the intervals hold, of sources that nobody fitted: for docs/accuracy.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from accuracy_tables import Row, table
 
+from trainplan.cli.pages.parts.evidence import KINDS
 from trainplan.cli.pages.validate import SIDES, sides_of
 from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
-from trainplan.costmodel.uncertainty.intervals import UNMEASURED
-from trainplan.costmodel.validate.intervals import Coverage, left_out_coverage, of_sources
+from trainplan.costmodel.uncertainty.intervals import UNMEASURED, Kind
+from trainplan.costmodel.validate.cases.names import gpu_called
+from trainplan.costmodel.validate.intervals import Coverage, of_sources
 from trainplan.costmodel.validate.residuals import Residual
 from trainplan.costmodel.validate.scores import Scores
 
 HEAD = ("runs", *SIDES)
-
-
-def of_studies(residuals: Sequence[Residual]) -> tuple[Coverage, ...]:
-    """Each study judged without it, by regime."""
-    return left_out_coverage(
-        residuals,
-        lambda one: one.study,
-        lambda one: one.without_study,
-        lambda one: one.regime,
-        tail=catalog.intervals().tail,
-    )
+FEWEST, LONG = 15, 16384
+"""Runs of a kind that is told, and tokens of a long sequence."""
+GROUPS: Mapping[str, Callable[[Residual], str]] = {
+    "runtime": lambda one: one.row.run.runtime,
+    "GPU": lambda one: gpu_called(one.row.run.cluster.gpu) or "",
+    "precision": lambda one: one.row.run.training.precision or "",
+    "feed-forward": lambda one: "experts" if one.row.job.model.moe else "dense model",
+    "kind": lambda one: KINDS[one.kind],
+    "sequence": lambda one: (
+        f"{'from' if one.row.job.training.seq_length >= LONG else 'below'} 16k tokens"
+    ),
+}
+"""What a reader may ask of a run that is theirs."""
 
 
 def summary(found: Scores, residuals: Sequence[Residual]) -> Iterator[Row]:
@@ -34,53 +39,48 @@ def summary(found: Scores, residuals: Sequence[Residual]) -> Iterator[Row]:
         yield (
             "measured steps inside the 80 % interval",
             percent(found.coverage.inside_fraction),
-            percent(of_sources(residuals, catalog.intervals().tail)[0].inside_fraction),
+            percent(of_sources(residuals, catalog.intervals().widened)[0].inside_fraction),
         )
 
 
-def section(found: Scores, residuals: Sequence[Residual]) -> str:
-    """Ends of the intervals of some regimes, and three tests of all of them."""
-    tail = catalog.intervals().tail
-    fitted = (found.coverage, *found.regimes) if found.coverage else ()
+def section(residuals: Sequence[Residual]) -> str:
+    """Widths of the intervals of some regimes, and how many runs of sources left out they hold."""
+    widened = catalog.intervals().widened
+    every, *sources = of_sources(residuals, widened)
     return f"""\
 ## The interval
 
 The interval that is printed beside every step time is meant to hold 80 of 100 measured steps of a
-source that nobody fitted: what a reader has. It leaves {percent(tail)} of the weight of the fitted
-runs beyond either end, the most with which it does so for sources left out (the last table), and
-so holds more of the runs that were fitted. It is of runs like the one that is asked for: of its
-GPU, precision, runtime and kind (CUDA graphs, experts, FSDP, launch-bound or dense); the fewer
-publications measured such runs, the more those of all others count
-([how](explanation/constants.md#the-interval-of-a-step-time)). Where none did, it depends on what
-the constants of the GPU rest on:
+source that nobody fitted: what a reader has. Errors of one source go together, so a source is what
+is counted, and the fewer of them measured runs like yours (GPU, precision, runtime and kind), the
+wider it is ([how](explanation/constants.md#the-interval-of-a-step-time)). Where none did, it is of
+the kind alone, and depends on what the constants of the GPU rest on: fits of its own, of another
+GPU that stands in, or assumptions:
 
-{table(("of no published run", "from", "to"), _ends())}
+{table(("of no published run", "fits of its own", "a stand-in", "assumed"), _ends())}
 
-Three tests, each harder than the one before. The constants and the ends come from these very runs
-(regimes of fewer than eight runs are *other*):
+**With their source left out of constants and widths alike, {percent(every.inside_fraction)} of the
+runs are inside.** A source is nearly all inside or far less (sources of fewer than eight runs are
+*other*):
 
-{table(("regime", *HEAD), _rows(fitted))}
+{table(("source left out", *HEAD), _rows([every, *sources]))}
 
-Each study (the runs of one model in one source) is left out of constants and ends alike; machine
-and software are still known from others:
+The same runs by what they are, where at least {FEWEST} are alike:
 
-{table(("regime, study left out", *HEAD), _rows(of_studies(residuals)))}
+{table(("source left out", *HEAD), _rows(_by_group(residuals, widened)))}"""
 
-Each source is left out of both. Errors of one source go together, so it is nearly all inside or
-far less:
 
-{table(("source left out", *HEAD), _rows(of_sources(residuals, tail)))}"""
+def _by_group(residuals: Sequence[Residual], widened: float) -> Iterator[Coverage]:
+    for group in GROUPS.values():
+        _, *found = of_sources(residuals, widened, group)
+        yield from (one for one in found if one.n >= FEWEST and one.name != "other")
 
 
 def _ends() -> Iterator[Row]:
     known = catalog.intervals().regimes
-    names = {
-        "unseen": "fits of its own",
-        "stand_in": "fits of another GPU that stands in",
-        "assumed": "assumptions",
-    }
-    for name in UNMEASURED:
-        yield names[name], *(f"x {factor:.2f}" for factor in known[name].factors)
+    for kind in get_args(Kind):
+        widths = (known[f"{name} {kind}"].factors for name in UNMEASURED)
+        yield KINDS[kind], *(f"x {low:.2f} to {high:.2f}" for low, high in widths)
 
 
 def _rows(groups: Iterable[Coverage]) -> Iterator[Row]:

@@ -40,7 +40,7 @@ def page(findings: Findings) -> str:
         accuracy_one_step.section(found.one_step, findings.leave_one_out),
         accuracy_profiles.section(findings.closed_loops, findings.leave_one_out),
         _memory(found),
-        accuracy_intervals.section(found, findings.residuals),
+        accuracy_intervals.section(findings.residuals),
         _ablation(findings),
         accuracy_left_out.section(findings.leave_one_out),
         accuracy_evidence.section(found.rows),

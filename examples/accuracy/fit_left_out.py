@@ -13,7 +13,6 @@ from fit_parameters import spreads_without, value_of
 from fit_predict import residuals
 from fit_problem import Problem
 from fit_rows import FloatColumn, Row
-from fit_studies import without_studies
 
 LEAST_LEARNT = 0.1
 """Numbers of which the runs say less rest on their priors. Source: assumed."""
@@ -38,8 +37,7 @@ def leave_one_out(
     """Every source predicted by a fit that never saw it; `say` reports each.
 
     What its authors measured of kernels is forgotten, too. `residuals` are ln(predicted / measured)
-    of every run by its id, `study_residuals` those of fits that knew other studies of the source;
-    `fitted` counts numbers, runs and what the runs say of the numbers.
+    of every run by its id; `fitted` counts numbers, runs and what the runs say of the numbers.
     """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
     result: dict[str, dict[str, float]] = {}
@@ -61,7 +59,6 @@ def leave_one_out(
         "mean_of_medians": float(np.mean([one["median_error"] for one in result.values()])),
         "residuals": misses,
         "one_step": one_step_left_out(rows, off),
-        "study_residuals": without_studies(problem, names),
         "fitted": {
             "numbers": len(names),
             "effective": round(sum(whole.learnt.values()), 1),

@@ -1,11 +1,12 @@
-"""Ends of intervals, whatever the residuals."""
+"""Widths of intervals, whatever the residuals."""
 
 from math import isfinite
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.validate.residuals import Miss, ends
+from trainplan.costmodel.validate.residuals import Miss, scale_of, student
 
 MISSES = st.lists(
     st.builds(
@@ -17,25 +18,27 @@ MISSES = st.lists(
     min_size=1,
     max_size=30,
 )
-ROUNDING = 1e-3
 
 
 @given(own=MISSES, wider=MISSES)
-def test_an_interval_holds_its_estimate_and_goes_no_further_than_runs_did(own, wider):
-    found, values = ends(own, wider), [one.value for one in (*own, *wider)]
-    assert min(*values, 0) - ROUNDING <= found.low <= 0 <= found.high
-    assert found.high <= max(*values, 0) + ROUNDING
-    assert all(map(isfinite, found.factors))
+def test_a_regime_is_off_by_something_between_its_parent_and_its_worst_run(own, wider):
+    parent = scale_of(wider)
+    found = scale_of(own, parent)
+    assert isfinite(found.half_width)
+    most = max(abs(one.value) for one in (*own, *wider))
+    assert found.log >= min(parent.log, scale_of(own).log) - 1e-9
+    assert found.log <= max(parent.log, scale_of(own).log) + 1e-9
+    assert scale_of(own).log <= scale_of([Miss("a", most, 1.0)]).log + 1e-9
 
 
 @given(own=MISSES, wider=MISSES)
-def test_what_is_true_of_slow_runs_is_true_of_fast_ones(own, wider):
-    mirrored = [[Miss(m.source, -m.value, m.weight) for m in group] for group in (own, wider)]
-    one, other = ends(own, wider), ends(*mirrored)
-    assert abs(one.low + other.high) <= ROUNDING
-    assert abs(one.high + other.low) <= ROUNDING
+def test_neither_the_sides_nor_the_order_of_runs_matter(own, wider):
+    mirrored = [Miss(one.source, -one.value, one.weight) for one in reversed(own)]
+    one, other = scale_of(own, scale_of(wider)), scale_of(mirrored, scale_of(wider[::-1]))
+    assert one.log == pytest.approx(other.log)
+    assert one.sources == pytest.approx(other.sources)
 
 
-@given(wider=MISSES, own=MISSES)
-def test_the_order_of_runs_does_not_matter(own, wider):
-    assert ends(own[::-1], wider[::-1]) == ends(own, wider)
+@given(at=st.floats(0.6, 0.99), degrees=st.floats(1, 100))
+def test_the_fewer_sources_the_farther_out_a_quantile_is(at, degrees):
+    assert student(at, degrees) > student(at, degrees + 1) > 0

@@ -42,11 +42,12 @@ def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Ite
             "profile; `plan calibrate --profile` does."
         )
     known = catalog.intervals().regimes.get(interval.regime)
-    if known is None or not (verbose or interval.regime in NOT_MEASURED):
+    rests = interval.regime.partition(" ")[0]
+    if known is None or not (verbose or rests in NOT_MEASURED):
         return
-    if interval.regime in UNMEASURED:
+    if rests in UNMEASURED:
         gpus = " and ".join(sorted({group.gpu for group in job.cluster.groups}))
-        why = "; ".join(_rests_on(job, interval.regime)) or "it is as of sources that no fit saw"
+        why = "; ".join(_rests_on(job, rests)) or "it is as of sources that no fit saw"
         yield (
             f"Interval: no scored run of this kind is on {gpus} in {job.training.precision} under "
             f"{job.runtime}; {why}."

@@ -26,20 +26,20 @@ def test_of_measured_machines_it_counts_the_runs_like_it(make_job):
 @pytest.mark.parametrize(
     ("cluster", "regime", "why"),
     [
-        ("1x8:h100-sxm", "unseen", "it is as of sources that no fit saw"),
+        ("1x8:h100-sxm", "unseen dense", "it is as of sources that no fit saw"),
         (
             "1x8:a100-pcie-40gb",
-            "stand_in",
+            "stand_in dense",
             "matrix products and attention of a100-pcie-40gb stand in from a like GPU",
         ),
         (
             "1x8:mi300x",
-            "assumed",
+            "assumed dense",
             "matrix products and collectives of mi300x are assumed",
         ),
         (
             "1x8:mi300x+1x8:h100-sxm",
-            "assumed",
+            "assumed dense",
             "matrix products and collectives of mi300x are assumed",
         ),
     ],
@@ -62,7 +62,7 @@ def test_of_a_plan_with_regimes_of_another_release_it_says_nothing(make_job):
 
 
 def test_a_short_page_says_it_only_where_numbers_are_not_measured(make_job):
-    job, interval = make_job("small-dense", "1x8:mi300x"), Interval(0.8, "assumed", 1.0, 2.0)
-    assert list(interval_lines(job, interval, verbose=False)) == says(job, "assumed")
-    unseen = Interval(0.8, "unseen", 1.0, 2.0)
+    job, interval = make_job("small-dense", "1x8:mi300x"), Interval(0.8, "assumed dense", 1.0, 2.0)
+    assert list(interval_lines(job, interval, verbose=False)) == says(job, "assumed dense")
+    unseen = Interval(0.8, "unseen dense", 1.0, 2.0)
     assert list(interval_lines(job, unseen, verbose=False)) == []

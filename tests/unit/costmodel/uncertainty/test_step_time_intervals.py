@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from math import exp
+from typing import get_args
 
 import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import Evidence
-from trainplan.costmodel.documents.constants import IntervalEnds, Intervals, IntervalWidth, Peaks
+from trainplan.costmodel.documents.constants import Intervals, IntervalWidth, Peaks
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.uncertainty.intervals import (
     UNMEASURED,
+    Kind,
     kind_of_run,
     names_of_runs,
     regimes,
@@ -20,27 +22,29 @@ from trainplan.costmodel.uncertainty.intervals import (
     step_time_interval,
 )
 
-ENDS = {
-    "h100-sxm bf16 megatron-lm dense": (-0.05, 0.2),
-    "a100-sxm-80gb bf16 megatron-lm dense": (-0.3, 0.1),
-    "calibrated_dense": (-0.04, 0.06),
-    "calibrated_mixture_of_experts": (-0.4, 0.4),
-    "unseen": (-0.1, 0.2),
-    "stand_in": (-0.1, 0.25),
-    "assumed": (-0.2, 0.3),
+WIDTHS = {
+    "h100-sxm bf16 megatron-lm dense": 0.2,
+    "a100-sxm-80gb bf16 megatron-lm dense": 0.3,
+    "calibrated_dense": 0.06,
+    "calibrated_mixture_of_experts": 0.4,
+    "unseen dense": 0.21,
+    "unseen fsdp": 0.22,
+    "unseen mixture_of_experts": 0.23,
+    "stand_in dense": 0.25,
+    "assumed dense": 0.35,
 }
 
 
 @pytest.fixture
 def known(monkeypatch):
-    """Ends that no later fit moves."""
+    """Widths that no later fit moves."""
     found = Intervals(
-        comparison=IntervalWidth(half_width=0.1, runs=9),
-        tail=0.1,
+        comparison=IntervalWidth(half_width=0.1, runs=9, sources=2),
+        widened=1.0,
         left_out=0.8,
         regimes={
-            name: IntervalEnds(low=low, high=high, runs=9, sources=2)
-            for name, (low, high) in ENDS.items()
+            name: IntervalWidth(half_width=width, runs=9, sources=2)
+            for name, width in WIDTHS.items()
         },
         peaks=Peaks(widened=1.0, left_out=0.85, libraries=(), scales={"no peaks": 0.05}),
     )
@@ -74,7 +78,7 @@ def test_the_kind_of_a_run_is_the_first_that_fits(make_job, model, known, kind):
 def test_an_interval_lies_where_the_errors_of_runs_like_it_do(make_job):
     found = interval(make_job("small-dense", "1x8:h100-sxm"))
     assert found.regime == "h100-sxm bf16 megatron-lm dense"
-    assert found.step_time_low_s == pytest.approx(2 * exp(-0.05))
+    assert found.step_time_low_s == pytest.approx(2 * exp(-0.2))
     assert found.step_time_high_s == pytest.approx(2 * exp(0.2))
 
 
@@ -82,7 +86,7 @@ def test_an_interval_lies_where_the_errors_of_runs_like_it_do(make_job):
 def test_16_bits_are_one_regime_and_kinds_are_several(make_job):
     half = make_job("small-dense", "1x8:h100-sxm", precision="fp16")
     assert interval(half).regime == "h100-sxm bf16 megatron-lm dense"
-    assert interval(half, "fsdp").regime == "unseen"
+    assert interval(half, "fsdp").regime == "unseen fsdp"
 
 
 @pytest.mark.usefixtures("known")
@@ -95,7 +99,7 @@ def test_without_runs_like_it_an_interval_follows_what_the_gpu_rests_on(
 ):
     known = Evidence("measured", weakest, "measured")
     monkeypatch.setattr(uncertainty, "evidence_of", lambda gpu, precision: known)
-    assert interval(make_job("small-dense", "1x8:b200")).regime == regime
+    assert interval(make_job("small-dense", "1x8:b200")).regime == f"{regime} dense"
 
 
 @pytest.mark.usefixtures("known")
@@ -104,9 +108,9 @@ def test_a_device_that_nobody_knows_is_assumed_until_a_profile_measures_it(make_
     [group] = job.cluster.groups
     group = group.model_copy(update={"gpu": "mine", "device": catalog.device(group)})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    assert interval(job).regime == "assumed"
+    assert interval(job).regime == "assumed dense"
     provenance = tuple(replace(one, kind="measured") for one in machine(job).provenance)
-    assert interval(job, provenance=provenance).regime == "unseen"
+    assert interval(job, provenance=provenance).regime == "unseen dense"
 
 
 @pytest.mark.usefixtures("known")
@@ -130,16 +134,23 @@ def test_measured_steps_never_make_an_interval_wider(make_job):
     assert after.regime == "calibrated_dense"
     assert after.step_time_high_s == pytest.approx(2 * exp(0.06))
     experts = make_job("small-moe", "1x8:h100-sxm")
-    assert interval(experts, "mixture_of_experts", calibrated=True).regime == "unseen"
+    assert (
+        interval(experts, "mixture_of_experts", calibrated=True).regime
+        == "unseen mixture_of_experts"
+    )
 
 
 def test_the_catalog_has_every_regime_there_may_be_and_worse_evidence_is_never_narrower():
     known = catalog.intervals().regimes
     assert {"calibrated_dense", "calibrated_mixture_of_experts"} < set(known)
-    ends = [known[name] for name in UNMEASURED]
-    assert [one.low for one in ends] == sorted((one.low for one in ends), reverse=True)
-    assert [one.high for one in ends] == sorted(one.high for one in ends)
-    assert ends[0].width < ends[-1].width
+    for kind in get_args(Kind):
+        widths = [known[f"{name} {kind}"].half_width for name in UNMEASURED]
+        assert widths == sorted(widths)
+        assert all(
+            one.half_width >= 0.5 * widths[0]
+            for name, one in known.items()
+            if name.endswith(f" {kind}") and one.sources == 1
+        )
 
 
 def test_runs_of_one_library_are_evidence_for_every_runtime_that_trains_its_layers(make_job):
