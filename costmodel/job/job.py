@@ -68,7 +68,7 @@ StatePrecision = Literal["o0", "bf16", "o1", "o2", "o3"]
 a copy in fp32, or at a level of FP8-LM, arXiv:2310.18313."""
 Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
-Float8Recipe = Literal["tensorwise", "rowwise", "rowwise_with_gw_hp"]
+Float8Recipe = Literal["tensorwise", "blockwise", "rowwise", "rowwise_with_gw_hp"]
 
 
 class RuntimeOptions(Spec):

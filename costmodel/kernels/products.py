@@ -85,7 +85,7 @@ def grouped_rate(rate: GemmRate, *, weight_gradient: bool) -> GemmRate:
 
 def forward_rate(rate: GemmRate) -> GemmRate:
     """The curve as measured forward products follow it: in fp8 they accumulate fast."""
-    by_row = rate.recipe != "tensorwise"
+    by_row = rate.recipe.startswith("rowwise")
     return replace(rate, residuals=(by_row and rate.fast_rows) or rate.fast or rate.residuals)
 
 
@@ -99,7 +99,11 @@ def linear_seconds(
     and B200, MooreThreads/SimuMax@4dcaae51 configs/system).
     Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY. Scales of rows: `scaling_bytes`.
     """
-    output, by_row, first = machine.storage_bytes, rate.recipe != "tensorwise", forward_rate(rate)
+    output, by_row, first = (
+        machine.storage_bytes,
+        rate.recipe.startswith("rowwise"),
+        forward_rate(rate),
+    )
     weight_rate = machine.half if rate.recipe == "rowwise_with_gw_hp" else rate
     forward = sum_columns(product_seconds(machine, first, p, output) for p in products)
     inputs = sum_columns(
@@ -151,7 +155,7 @@ def scaling_bytes(
     With weight gradients in 16 bits nothing is cast along the other dimension.
     Source: the constants.
     """
-    if recipe == "tensorwise":
+    if not recipe.startswith("rowwise"):
         return ScalingBytes(0.0 * m, 0.0 * m)
     if recipe == "rowwise_with_gw_hp":
         return ScalingBytes(RESCALED * m * k, 0.0 * m)

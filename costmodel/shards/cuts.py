@@ -5,7 +5,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.job import ContextExchange, Job, Precision
+from trainplan.costmodel.job import ContextExchange, Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model import mlp_params
 from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
@@ -96,15 +96,16 @@ is_non_tn_fp8_gemm_supported (compute capability 10 and 11, not 12); ROCm/Transf
 """
 
 
-def needs_second_cast(precision: Precision, architecture: str) -> bool:
+def needs_second_cast(job: Job, architecture: str) -> bool:
     """Does the backward pass read another cast of a weight than the forward pass?
 
-    Blocks of mxfp8 and nvfp4 are along rows or along columns, so a product in the other order needs
-    its own.
+    Blocks of mxfp8, nvfp4 and blockwise fp8 are along rows or along columns, so a product in the
+    other order needs its own.
     Source: NVIDIA/TransformerEngine @d0067d0d `transformer_engine/pytorch/csrc/quantizer.cpp`,
     create_tensor: with_transpose = columnwise_usage && !is_non_tn_fp8_gemm_supported for fp8.
     """
-    return precision != "fp8" or architecture not in TRANSPOSES_IN_PRODUCTS
+    in_blocks = job.training.precision != "fp8" or job.options.fp8_recipe == "blockwise"
+    return in_blocks or architecture not in TRANSPOSES_IN_PRODUCTS
 
 
 def cast_weight_bytes(job: Job) -> float:
@@ -119,7 +120,7 @@ def cast_weight_bytes(job: Job) -> float:
 def _casts_twice(job: Job) -> bool:
     """Do products of any node group need a second cast? Source: `needs_second_cast`."""
     names = {catalog.device(group).architecture for group in job.cluster.groups}
-    return any(needs_second_cast(job.training.precision, name) for name in names)
+    return any(needs_second_cast(job, name) for name in names)
 
 
 def remade_bytes(job: Job, traits: RuntimeTraits) -> float:

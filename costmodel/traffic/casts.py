@@ -28,7 +28,7 @@ def copied_bytes(candidates: Candidates, machine: Machine) -> float:
     kept, precision = candidates.traits.footprint.low_precision, candidates.job.training.precision
     if kept == "cast" or precision not in CAST_BYTES:
         return 0.0
-    one, again = CAST_BYTES[precision], needs_second_cast(precision, machine.architecture)
+    one, again = CAST_BYTES[precision], needs_second_cast(candidates.job, machine.architecture)
     if kept == "primary" and precision != "mxfp8":
         return 2 * one * again
     return BYTES_BF16 + one + one * again

@@ -178,6 +178,7 @@ def offload_policy(stage: int, place: Place) -> OffloadPolicy:
 
 
 MEGATRON_CORE = RuntimeTraits(
+    fp8_recipes=("tensorwise", "blockwise"),
     name="Megatron Core",
     family=MEGATRON,
     library="megatron-core",

@@ -84,10 +84,16 @@ class Footprint:
         return measured if usual and measured is not None else self.outside_bytes
 
     def with_options(self, options: RuntimeOptions) -> Footprint:
-        """That of a run that may state types of moments and of weights, and what it offloads."""
+        """That of a run that may state types of moments and of weights, and what it offloads.
+
+        Weights scaled in blocks keep their 16 bits unless it is stated otherwise.
+        Source: NVIDIA-NeMo/Megatron-Bridge @067f987d `training/mixed_precision.py`,
+        bf16_with_fp8_subchannel_scaling_mixed: fp8_param_gather is false there alone.
+        """
         stated = MOMENT_BYTES.get(options.moment_dtype or "")
         alone: LowPrecision = "primary" if options.fp8_param_gather else "cached"
-        given = options.fp8_param_gather is not None and self.low_precision != "cast"
+        blocks = options.fp8_recipe == "blockwise"
+        given = (blocks or options.fp8_param_gather is not None) and self.low_precision != "cast"
         return replace(
             self,
             low_precision=alone if given else self.low_precision,

@@ -232,18 +232,23 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
 
 
 def fp8_recipe(run: MeasuredRun) -> Float8Recipe | None:
-    """How products in fp8 scale operands; null: the runtime has one way.
+    """How products in fp8 scale operands; null: as the runtime does by default.
 
     Source: pytorch/torchtitan; records say `rowwise` where they mean it, and before it existed
     (2024) one scale for a tensor was the only way.
     """
     known = RUNTIMES.get(run.runtime)
-    if run.training.precision != "fp8" or known is None or len(known.fp8_recipes) == 1:
+    if run.training.precision != "fp8" or known is None:
         return None
     detail = run.training.precision_detail or ""
-    if "gw_hp" in detail:
-        return "rowwise_with_gw_hp"
-    return "rowwise" if "rowwise" in detail else "tensorwise"
+    named: dict[str, Float8Recipe] = {
+        "gw_hp": "rowwise_with_gw_hp",
+        "rowwise": "rowwise",
+        "blockwise": "blockwise",
+    }
+    found = (recipe for words, recipe in named.items() if words in detail)
+    usual: Float8Recipe | None = "tensorwise" if "rowwise" in known.fp8_recipes else None
+    return next((recipe for recipe in found if recipe in known.fp8_recipes), usual)
 
 
 def graphs_hybridep(run: MeasuredRun, stated: RuntimeOptions) -> bool:

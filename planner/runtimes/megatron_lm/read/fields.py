@@ -48,6 +48,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "overlap_moe_a2a": (keys.EXPERT_OVERLAP,),
     "moe_dispatcher": (keys.DISPATCHER, keys.BACKEND),
     "gradient_dtype": (keys.NARROW_SUMS, "main_grads_dtype", keys.FSDP_GRADIENTS),
+    "fp8_recipe": (keys.FP8_RECIPE,),
     "fp8_param_gather": (keys.FP8_GATHER, keys.FP4_GATHER),
     "moment_dtype": (keys.FIRST_MOMENT, keys.SECOND_MOMENT),
     "offload_activation_layers": (keys.HOST_LAYERS,),

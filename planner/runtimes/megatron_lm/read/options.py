@@ -45,6 +45,12 @@ def precision(arguments: Arguments) -> Precision:
     return "bf16" if arguments.on(keys.BF16) else "fp16" if arguments.on(keys.FP16) else "tf32"
 
 
+def _in_blocks(arguments: Arguments) -> bool:
+    """Is fp8 scaled in blocks of 128 numbers?"""
+    scaled = arguments.text(keys.FP8_RECIPE) == "blockwise"
+    return scaled and bool(arguments.text(keys.FP8)) and not arguments.text(keys.FP4)
+
+
 def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOptions:
     """All settings but the exchange of context ranks, which depends on the layout."""
     reduces = arguments.on(keys.GRADIENT_OVERLAP) or zero_stage(arguments) >= FSDP
@@ -62,6 +68,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),
+        fp8_recipe="blockwise" if _in_blocks(arguments) else None,
         fp8_param_gather=True if any(map(arguments.on, FEW_BITS_ALONE)) else None,
         moment_dtype=moment_dtype(arguments),
         offload_activation_layers=layers or None,

@@ -168,7 +168,8 @@ def _kinds(facts: Facts) -> Iterator[Problem]:
         yield _other(
             facts, keys.EXCHANGE, "exchanges of context ranks that differ or nest: priced as one"
         )
-    if facts.text(keys.FP8) and facts.text(keys.FP8_RECIPE) not in ("tensorwise", "mxfp8"):
+    priced = ("tensorwise", "mxfp8", "blockwise")
+    if facts.text(keys.FP8) and facts.text(keys.FP8_RECIPE) not in priced:
         yield _other(
             facts,
             keys.FP8_RECIPE,

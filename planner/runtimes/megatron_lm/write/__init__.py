@@ -73,7 +73,7 @@ def export_megatron_lm(job: Job, traits: RuntimeTraits, layout: Layout) -> Launc
         *recompute_arguments(layout),
         *optimizer_arguments(job, layout, traits),
         *training_arguments(job, layout, traits),
-        *precision_arguments(job.training),
+        *precision_arguments(job.training, job.options),
         *option_arguments(job, layout, traits),
         *data_arguments(job.training),
     )

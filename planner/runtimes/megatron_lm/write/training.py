@@ -7,7 +7,7 @@ notes of the export say that they are the user's to change.
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import Argument, UserVariable, option, steps_of, switch
@@ -61,14 +61,15 @@ FORMATS: Mapping[Precision, tuple[Argument, ...]] = {
     "mxfp8": (BF16, keys.FP8("e4m3"), keys.FP8_RECIPE("mxfp8")),
     "nvfp4": (BF16, keys.FP4("e2m1"), keys.FP4_RECIPE("nvfp4")),
 }
-"""fp8 scales per tensor by current values; weights, gradients and states keep 16 or 32 bits.
+"""fp8 scales per tensor by current values, or as the option fp8_recipe has it; weights, gradients
+and states keep 16 or 32 bits.
 
 bf16 accumulates and reduces gradients in fp32 by itself, fp16 only when told (arguments.py:1213);
 the cost model counts four bytes for each.
 """
 
 
-def precision_arguments(training: TrainingSpec) -> Iterator[Argument]:
+def precision_arguments(training: TrainingSpec, options: RuntimeOptions) -> Iterator[Argument]:
     """Format of the matrix products.
 
     Raises:
@@ -79,4 +80,7 @@ def precision_arguments(training: TrainingSpec) -> Iterator[Argument]:
             f"no launch files are written for {training.precision}: fused attention of Megatron-LM "
             f"needs 16 bits, plan for --precision {' or '.join(FORMATS)}"
         )
-    yield from FORMATS[training.precision]
+    written = FORMATS[training.precision]
+    if training.precision == "fp8" and options.fp8_recipe:
+        written = (*written[:-1], keys.FP8_RECIPE(options.fp8_recipe))
+    yield from written
