@@ -9,6 +9,7 @@ from trainplan.costmodel.step import Terms
 from trainplan.costmodel.validate import (
     Coverage,
     Errors,
+    GainErrors,
     OneSteps,
     Prediction,
     RankingGroup,
@@ -188,6 +189,26 @@ class FitVerdicts(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValidatedGain(Document):
+    """One changed setting: how the step time of a run compares with the base of its twins."""
+
+    name: str
+    """Of the twins."""
+    id: str
+    """Of the changed run."""
+    kind: str
+    """What was changed."""
+    source_group: str
+    measured_fraction: float
+    """Of the base: negative is a gain."""
+    priced_fraction: float
+    sign_right: bool
+    """A change below 1 % has no sign: right where it is priced below 3 %."""
+    size_right: bool
+    """Within 8 points."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Overall(Document):
     """All rows together."""
 
@@ -212,6 +233,8 @@ class Overall(Document):
     """With `--calibrate`: `sources`, and `before_fraction` and `after_fraction`, their means, after
     a step of the same model family; the same under `same_model` (of the same model and sequence
     length alone) and `other_family`."""
+    gains: tuple[GainErrors, ...]
+    """Of runs that differ in one setting (`twins` of a record): all, then by kind."""
     skipped: dict[str, int]
     """Records not priced, by reason."""
 
@@ -230,6 +253,7 @@ class Overall(Document):
             fits=FitVerdicts.of(scores.verdicts),
             coverage=(coverage, *scores.regimes) if coverage else (),
             after_one_step=scores.one_step if calibrate else None,
+            gains=(scores.gains.overall, *scores.gains.kinds) if scores.gains else (),
             skipped=dict(scores.skipped),
         )
 
@@ -245,6 +269,8 @@ class ValidateDocument(Document):
     """Every record of the files, priced or not."""
     groups: tuple[ValidatedGroup, ...]
     """Errors by source, GPU, runtime, precision and feature; of memory by kind and source."""
+    gains: tuple[ValidatedGain, ...]
+    """Pairs of runs that differ in one setting."""
     overall: Overall
     """Errors, order of layouts, verdicts about memory, coverage of the intervals, what was
     skipped."""
@@ -257,6 +283,7 @@ class ValidateDocument(Document):
             scores,
             rows=tuple(ValidatedRow.of(one, scored=id(one) in scored) for one in predictions),
             groups=tuple(_groups(scores)),
+            gains=tuple(map(ValidatedGain.of_fields, scores.gains.pairs if scores.gains else ())),
             overall=Overall.of(scores, calibrate=calibrate),
         )
 

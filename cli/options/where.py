@@ -41,13 +41,19 @@ NIC = click.option(
     help="Network of a node: 400Gb/s (an adapter of that speed for each GPU), 4x100Gb/s or "
     "3200Gb/s/node; Gb/s or GB/s.  [default: the cluster's]",
 )
+POWER_LIMIT = click.option(
+    "--power-limit",
+    metavar="WATTS",
+    help="Board power that a GPU may draw, such as 500W: products and attention run at the clock "
+    "that it allows.  [default: the cluster's, else the GPU's own]",
+)
 PRICE = click.option(
     "--price",
     metavar="MONEY",
     help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
     "[default: the cluster's]",
 )
-WHERE = (CLUSTER, *COUNTS, NIC, PRICE)
+WHERE = (CLUSTER, *COUNTS, NIC, POWER_LIMIT, PRICE)
 """All of them, in the order of the help page."""
 
 OFFERS = click.option(

@@ -13,6 +13,7 @@ from trainplan.costmodel.validate import (
     POOLED,
     Coverage,
     Errors,
+    GainErrors,
     OneSteps,
     Prediction,
     Ranking,
@@ -113,6 +114,22 @@ def _step_parts(scores: Scores) -> Iterator[Part]:
         yield coverage_table(regimes, scores.rows[0].estimate.uncertainty.level)
         held = percent(catalog.intervals().left_out)
         yield f"Of published runs whose source was left out of the fit, {held} are inside."
+    if scores.gains:
+        yield gains_table((scores.gains.overall, *scores.gains.kinds))
+
+
+GAINS_HEAD = ("pairs", "sign right", "within 8 points", "mean miss")
+
+
+def gains_table(kinds: Iterable[GainErrors]) -> Table:
+    """What settings gain: of every kind of change, how often sign and size are right."""
+    pairs, signs, sizes, miss = GAINS_HEAD
+    columns = (number(pairs), number(signs, percent), number(sizes, percent), number(miss, percent))
+    rows = (
+        (one.kind, one.n, one.signs_right / one.n, one.sizes_right / one.n, one.mean_miss_fraction)
+        for one in kinds
+    )
+    return table("", (Column("change", screen="Runs that differ in one setting"), *columns), rows)
 
 
 def _memory_parts(scores: Scores) -> Iterator[Part]:

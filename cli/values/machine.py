@@ -1,6 +1,7 @@
 """Where it is trained, as it may be said: a cluster, counts and a GPU, or nothing but this machine.
 
-With what a named cluster need not have a file for: its network adapters and its price.
+With what a named cluster need not have a file for: its network adapters, the power of a board and
+its price.
 """
 
 import re
@@ -28,6 +29,7 @@ _NIC = re.compile(
     r"(?P<unit>[Gg]b/s|[Gg]bps|[Gg]bit/s|GB/s|GBps)?(/(?P<of>gpu|node))?",
     re.ASCII,
 )
+_WATTS = re.compile(r"(?P<watts>\d{1,5}(\.\d{1,3})?) *((?P<kilo>k)?W)?", re.ASCII)
 _PRICE = re.compile(
     r"(?P<before>[$€£]|[A-Za-z]{3})? *(?P<money>\d{1,7}(\.\d{1,6})?) *(?P<after>[$€£]|[A-Za-z]{3})?"
     r"(/(gpu|h|hour|gpu-hour|gpu/h))?",
@@ -45,6 +47,7 @@ def machines_stated(
     gpus: int | None,
     gpu: str | None,
     nic: str | None,
+    power_limit: str | None,
     price: str | None,
 ) -> tuple[ClusterSpec, Measured]:
     """The cluster that the options describe, and what was measured of it.
@@ -56,6 +59,8 @@ def machines_stated(
     machines, whole = machines_of(this_machine() if text is None else text, measured)
     if nic is not None:
         machines = with_nic(machines, nic)
+    if power_limit is not None:
+        machines = with_power_limit(machines, power_limit)
     if price is not None:
         machines = with_price(machines, price)
     return machines, whole
@@ -160,6 +165,20 @@ def _nic(text: str, group: NodeGroup) -> NicSpec:
         raise SpecError(f"--nic {shortened(text)!r}: at most {MOST_GPUS_PER_NODE} adapters a node")
     transport = group.nic.transport if group.nic else None
     return NicSpec(per_node=per_node, gb_per_s=gb_per_s, transport=transport)
+
+
+def with_power_limit(cluster: ClusterSpec, text: str) -> ClusterSpec:
+    """The cluster with this limit of the board power of every GPU.
+
+    Raises:
+        SpecError: The text is no power.
+    """
+    match = _WATTS.fullmatch(text.strip())
+    if match is None or not float(match["watts"]):
+        raise SpecError(f"--power-limit {shortened(text)!r} is no power: write watts, such as 500W")
+    watts = float(match["watts"]) * (1000 if match["kilo"] else 1)
+    groups = tuple(group.model_copy(update={"power_limit_w": watts}) for group in cluster.groups)
+    return cluster.model_copy(update={"groups": groups})
 
 
 def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:

@@ -119,6 +119,7 @@ def question(
     gpus: int | None = None,
     gpu: str | None = None,
     nic: str | None = None,
+    power_limit: str | None = None,
     price: str | None = None,
     global_batch_size: int,
     seq_length: int | None,
@@ -151,6 +152,7 @@ def question(
         gpus=gpus,
         gpu=gpu,
         nic=nic,
+        power_limit=power_limit,
         price=price,
     )
     training = TrainingSpec(

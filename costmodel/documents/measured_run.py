@@ -154,6 +154,10 @@ class RunCluster(_Record):
     nvlink_domain: Degree | None = None
     memory_gib: Amount | None = None
     nominal_inter_gb_per_s: float | str | None = None
+    transport: Name | None = None
+    """What carries messages between nodes, such as infiniband, roce or efa; null: not stated."""
+    power_limit_w: Amount | None = None
+    """Watts that one GPU may draw; null: what its data sheet says."""
 
 
 class RunStage(_Record):
@@ -225,6 +229,18 @@ class Measured(_Record):
     peak_reserved_gib: Amount | None = None
 
 
+class RunTwin(_Record):
+    """Membership of runs that differ in one setting."""
+
+    name: Name
+    kind: Name = "setting"
+    """What differs, such as `recompute` or `micro batch`."""
+    base: bool = False
+    """The others are compared with it."""
+    relative_step: Amount | None = None
+    """Time of a token over that of the base; null: what the measured rates say."""
+
+
 class MeasuredRun(_Record):
     """One line of a runs file: a measured run, or a label that says whether it fitted."""
 
@@ -234,6 +250,9 @@ class MeasuredRun(_Record):
     cluster: RunCluster
     layout: RunLayout
     runtime: Name
+    release: Name | None = None
+    """Software that ran, as `--runtime-version` takes it; null: not stated."""
+    twins: tuple[RunTwin, ...] = ()
     attention_backend: Attention | None = None
     measured: Measured = Measured()
     fits: bool | None = None

@@ -177,6 +177,8 @@ class NodeGroup(Spec):
     """Null: the usual node's."""
     memory_gib: Amount | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
+    power_limit_w: Amount | None = None
+    """Watts that the board of one GPU may draw; null: as many as its catalog entry says."""
     price_per_gpu_hour: AmountOrZero | None = None
     """Null: no money in the report."""
     host: HostSpec | None = None

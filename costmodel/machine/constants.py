@@ -24,6 +24,7 @@ from trainplan.costmodel.machine.hardware import (
     gemm_rate,
     known_of,
     link_bytes_per_second,
+    powered_clock,
     sustained,
 )
 from trainplan.costmodel.machine.hosts import host_figures, host_link, least_host
@@ -96,6 +97,8 @@ def _group_machine(
     linear = half if linear_key == half_key else gemm_rate(known, linear_key, trace)
     attention = attention_fit(known, trace)
     burst = 1.0 if known.measured.attention else sustained(known, half_key)
+    if known.power_limit_w:
+        trace.append(_power(known))
     alpha, bus, sqrt_c = collective_fits(known, trace)
     host = host_figures(group, trace)
     return Machine(
@@ -124,6 +127,16 @@ def _group_machine(
         architecture=spec.architecture,
         host_factor=spec.host_factor.value if spec.host_factor else 1.0,
         **host,
+    )
+
+
+def _power(known: KnownCurves) -> Provenance:
+    """That a stated limit of power lowers the clock, and to what."""
+    share = f"{powered_clock(known, known.spec):.2f} of their sustained speed"
+    return Provenance(
+        f"{known.name} at {known.power_limit_w:g} W",
+        "assumed",
+        f"products and attention at {share}: clock ~ power^(1/3), derived",
     )
 
 

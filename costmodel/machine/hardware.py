@@ -7,7 +7,15 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.base import (
+    BYTES_BF16,
+    BYTES_FP8,
+    BYTES_FP32,
+    GB,
+    MICROSECOND,
+    TERA,
+    SpecError,
+)
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.hardware import (
     AttentionFit,
@@ -110,10 +118,14 @@ class KnownCurves:
     """Measured, else from the catalog."""
     other: FittedConstants
     """Of the GPU that stands in where this one has none."""
+    stand_in: str | None
+    """Its name."""
     same_link: bool
     """The GPU that stands in has the same scale-up link."""
     nic: Sourced | None
     """GB/s between domains, as a profile measured it."""
+    power_limit_w: float | None
+    """Watts that the board may draw, where they are stated."""
 
 
 def known_of(group: NodeGroup, profile: Profile | None) -> KnownCurves:
@@ -138,9 +150,27 @@ def known_of(group: NodeGroup, profile: Profile | None) -> KnownCurves:
         measured=measured,
         own=own,
         other=catalog.fitted(name) if name else FittedConstants(),
+        stand_in=name,
         nic=profile.nic_gb_per_s if profile and mine else None,
+        power_limit_w=_stated_limit(group, spec),
         same_link=name is not None and catalog.gpu(name).link == spec.link,
     )
+
+
+def _stated_limit(group: NodeGroup, spec: GpuSpec) -> float | None:
+    """The group's limit of power, which its board must be able to draw.
+
+    Raises:
+        SpecError: The board draws less, or nobody knows what it draws.
+    """
+    limit, most = group.power_limit_w, spec.tdp_w and spec.tdp_w.value
+    if limit and not most:
+        raise SpecError(f"no board power of {group.gpu} is known: leave the power limit out")
+    if limit and most and limit > most:
+        raise SpecError(
+            f"power limit of {limit:g} W: a board of {group.gpu} draws at most {most:g} W"
+        )
+    return limit
 
 
 def provenance(
@@ -192,13 +222,40 @@ def sustained(known: KnownCurves, precision: str) -> float:
     """Sustained over burst speed of a GPU's products, for curves that were not measured.
 
     Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
-    and of its stand-in. Measured curves say by themselves how products run.
+    and of its stand-in, at the clock that the power of its board allows. Measured curves say by
+    themselves how products run.
     """
+    other = known.spec if known.stand_in is None else catalog.gpu(known.stand_in)
     for name in catalog.sustained_fits(precision):
-        for constants in (known.own, known.other):
+        for constants, fitted_on in ((known.own, known.spec), (known.other, other)):
             if name in constants.sustained:
-                return constants.sustained[name].value
-    return ASSUMED_SUSTAINED
+                return constants.sustained[name].value * powered_clock(known, fitted_on)
+    return ASSUMED_SUSTAINED * powered_clock(known, known.spec)
+
+
+CLOCK_OF_POWER = 1 / 3
+"""Exponent of power in the clock that it allows.
+
+Source: derived; dynamic power is capacity x voltage^2 x clock, and voltage rises with the clock, so
+power ~ clock^3 (the same law as `power_exponent`, which has other duties of one board).
+"""
+
+
+def powered_clock(known: KnownCurves, fitted_on: GpuSpec) -> float:
+    """Clock of products over that at which a speed was fitted: 1 where power does not lower it.
+
+    Source: CLOCK_OF_POWER, of watts for each FLOP/s of peak: the same switches on a board with less
+    power; more than the fitted board has buys nothing that was measured.
+    """
+    watts = known.power_limit_w or (known.spec.tdp_w and known.spec.tdp_w.value)
+    if not watts or not fitted_on.tdp_w:
+        return 1.0
+    peak, fitted_peak = (_half_peak(spec) for spec in (known.spec, fitted_on))
+    return float(min(1.0, watts / peak / (fitted_on.tdp_w.value / fitted_peak)) ** CLOCK_OF_POWER)
+
+
+def _half_peak(spec: GpuSpec) -> float:
+    return (spec.peak_tflops.get("bf16") or spec.peak_tflops["fp16"]).value
 
 
 def collective_fits(

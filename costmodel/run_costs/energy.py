@@ -118,20 +118,21 @@ def energy_of(job: Job, machine: Machine, traits: RuntimeTraits) -> Energy:
 def limit_watts(cluster: ClusterSpec) -> float:
     """Watts all GPUs of the cluster may draw together.
 
-    Source: derived, the sum over node groups of GPUs x `tdp_w` of the catalog.
+    Source: derived, the sum over node groups of GPUs x their limit, else `tdp_w` of the catalog.
 
     Raises:
         SpecError: The catalog has no power limit of a GPU.
     """
     total = 0.0
     for group in cluster.groups:
-        limit = catalog.device(group).tdp_w
+        usual = catalog.device(group).tdp_w
+        limit = group.power_limit_w or (usual.value if usual else None)
         if limit is None:
             raise SpecError(
                 f"the power limit of {group.gpu} is unknown, so its energy is too: choose another "
                 "--objective, or give the group a `device` with `tdp_w`"
             )
-        total += group.num_gpus * limit.value
+        total += group.num_gpus * limit
     return total
 
 

@@ -20,9 +20,15 @@ def runs_on_cpus(job: Job) -> bool:
 
 
 def attention_on(job: Job, default: AttentionKernel) -> AttentionKernel:
-    """The runtime's core on the GPUs of the job: one too old for a fused core has none."""
-    groups = job.cluster.groups
-    old = any(catalog.device(one).architecture in UNFUSED_ARCHITECTURES for one in groups)
+    """The runtime's core on the GPUs of the job: one too old for a fused core has none.
+
+    FlashAttention-2 of torch is a kernel in Triton on GPUs of AMD. Source: pytorch/pytorch
+    `aten/src/ATen/native/transformers/hip/flash_attn/aot`, AOTriton.
+    """
+    devices = [catalog.device(one) for one in job.cluster.groups]
+    old = any(one.architecture in UNFUSED_ARCHITECTURES for one in devices)
+    if default == "flash2" and any(one.vendor == "amd" for one in devices):
+        return "triton"
     return "unfused" if old and default == "flash" else default
 
 

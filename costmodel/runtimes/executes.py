@@ -141,12 +141,20 @@ def recomputes_layers(traits: RuntimeTraits) -> tuple[Rule, ...]:
     return rule, Rule("runtime_recomputes_stages", columns, unlike, says, source)
 
 
+WITHOUT_EFFECT = frozenset({"core_attn", "layernorm", "mlp", "moe_act", "shared_experts", "moe"})
+"""Recompute modules that do nothing in a model without them; others are refused there.
+
+Source: NVIDIA/Megatron-LM @d98e8a64 `transformer_config.py`, checks of recompute_modules.
+"""
+
+
 def recomputes_modules(traits: RuntimeTraits) -> Rule:
     """The rule that selective recomputation names what the model has and the runtime knows."""
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """What is not there is not recomputed."""
-        absent = {*RECOMPUTE_MODULES} - {*model_modules(job.model), traits.recompute.policy}
+        """A module that is refused where it is not there, and a policy of another runtime."""
+        known = {*model_modules(job.model), traits.recompute.policy}
+        absent = {*RECOMPUTE_MODULES} - known - WITHOUT_EFFECT
         return np.asarray((table.recompute_modules & module_bits(absent)) != 0)
 
     return Rule(

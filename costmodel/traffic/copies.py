@@ -1,7 +1,7 @@
 """Copies of weights and gradients into the buffers of collectives and out of them.
 
-On a GPU they run on the streams of the traffic, at the bandwidth of its memory. Where nothing runs
-beside the traffic (`Sharding.waits`), they are time of the step.
+They run on the stream of the passes, at the bandwidth of memory, so they are time of the step
+whatever runs beside the traffic; copies of shards before a gather do on a stream of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Copies:
 
 
 def copies_of(candidates: Candidates, shards: FloatColumn, ranks: FloatColumn) -> Copies:
-    """Around both collectives of FSDP2; none where those are beside streams.
+    """Around both collectives of FSDP2, whose units are no flat buffers.
 
     `shards` ranks share a copy of the states, and `ranks` sum one gradient.
 
@@ -41,14 +41,15 @@ def copies_of(candidates: Candidates, shards: FloatColumn, ranks: FloatColumn) -
     into the weights. Gradients are read and written one behind the other in fp32; what is left on
     the rank is divided by `ranks`. A rank that shares its states with none copies them once more.
     Source: PyTorch v2.13.0 `distributed/fsdp/_fully_shard/_fsdp_collectives.py`,
-    all_gather_copy_in, foreach_all_gather_copy_out, foreach_reduce (gloo has no mean, so sums are
-    divided).
+    all_gather_copy_in, foreach_all_gather_copy_out, foreach_reduce (before the stream of the
+    reduction is entered; gloo has no mean, so sums are divided).
     """
-    if not candidates.traits.sharding.waits:
+    traits, machine, alone = candidates.traits, candidates.machine, shards == 1
+    waits = traits.sharding.waits
+    if not waits and not traits.shards_with_fsdp2:
         return Copies(np.zeros_like(shards), np.zeros_like(shards))
-    machine, alone = candidates.machine, shards == 1
-    gather = np.where(alone, 0.0, 2 * machine.storage_bytes * (1 + 1 / shards))
+    gather = np.where(alone, 0.0, 2 * machine.storage_bytes * (1 + waits / shards))
     copied = machine.storage_bytes + BYTES_FP32 + 2 * BYTES_FP32 * alone
-    divided = 2 * BYTES_FP32 / shards * (ranks > 1)
+    divided = waits * 2 * BYTES_FP32 / shards * (ranks > 1)
     speed = streaming_bytes_per_second(machine)
     return Copies(gather / speed, (copied + divided) / speed)

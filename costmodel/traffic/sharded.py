@@ -81,13 +81,15 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
         own = unit.trained or unit.params
         held = (unit.params.shared[one], unit.params.expert[one])
         states = zip(held, (own.shared[one], own.expert[one]), rates, strict=True)
-        gathered, recompute_forward, reduced = _wire_seconds(machine, traits, unit.matrices, states)
+        gathered, recompute_forward, reduced, filled, emptied = _wire_seconds(
+            machine, traits, unit.matrices, states
+        )
         alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
         traffic = PassTraffic(
             forward=(not unit.root) * gathers * gathered,
             backward=(not unit.root) * third * gathered + ~alone * reduced,
-            forward_alone=unit.root * gathers * gathered,
-            backward_alone=alone * reduced,
+            forward_alone=gathers * (unit.root * gathered + filled),
+            backward_alone=(not unit.root) * third * filled + alone * reduced + emptied,
             recompute_forward=third * recompute_forward,
         )
         result.append(traffic.take(key))
@@ -102,8 +104,9 @@ def _wire_seconds(
 ) -> FloatColumn:
     """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
 
-    `states` are parameters of each sort, those of them that are trained, and the rates of both
-    collectives with the copies around them. Source: `Fetches`.
+    Then the copies that the passes wait for, of its weights and of its gradients. `states` are
+    parameters of each sort, those of them that are trained, and the rates of both collectives with
+    the copies around them. Source: `Fetches`.
     """
     fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
@@ -113,12 +116,12 @@ def _wire_seconds(
         reductions = fetches.calls(trained, fetches.reduced_params, matrices)
         seconds.append(
             (
-                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params)
-                + copies.gather * params,
+                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params),
                 gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed)
                 + copies.gather * freed,
-                reduction.in_calls(reductions).seconds(message_bytes * trained)
-                + copies.reduce * trained,
+                reduction.in_calls(reductions).seconds(message_bytes * trained),
+                copies.gather * params,
+                copies.reduce * trained,
             )
         )
     return np.asarray(np.sum(seconds, axis=0))

@@ -4,6 +4,7 @@ It is pure, (runs, labels) to scores. `cases` reads what a record says of its jo
 
 Coverage: where the measured steps of a group of rows lie.
 Errors: errors, predicted / measured - 1, of a group of rows.
+GainErrors: how often gains of settings are right.
 measured_step_seconds: step time of a run, or what its throughput implies.
 observation_of: a run as an observation, or why it is none.
 OneSteps: with partners of the family of each run, and without these.
@@ -24,6 +25,7 @@ worst: the rows that are most off, as a factor.
 """
 
 from trainplan.costmodel.validate.cases.model import preset_of
+from trainplan.costmodel.validate.gains import GainErrors
 from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.observations import observation_of

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trainplan.costmodel.validate.gains import Gains, gains
 from trainplan.costmodel.validate.intervals import Coverage, coverage, coverage_by_regime
 from trainplan.costmodel.validate.memory_scores import (
     MemoryErrors,
@@ -72,6 +73,8 @@ class Scores:
     coverage: Coverage | None
     regimes: tuple[Coverage, ...]
     one_step: OneSteps | None
+    gains: Gains | None
+    """Of all twins that are priced, strict or not: a pair shares what its records leave out."""
     skipped: Mapping[str, int]
     """Reason -> rows, over all rows of the files."""
 
@@ -100,6 +103,7 @@ def scores(
         coverage=coverage(rows),
         regimes=coverage_by_regime(rows),
         one_step=after_one_step(rows),
+        gains=gains(predictions),
         skipped=dict(skipped.most_common()),
     )
 

@@ -12,6 +12,8 @@ strict runs, with these rules:
 * residuals are log(predicted / measured), with a loss that grows linearly beyond HUBER, so that a
   few odd rows do not steer; inside a group of layouts of one model the differences count again
   (RANKING), because a planner has to rank them;
+* of two runs that differ in one setting the ratio counts, not their step times: what a setting
+  gains is what a planner compares;
 * the speed of a GPU in one precision is class + architecture + GPU, each with its own prior, so
   that a GPU measured by one publication is pulled towards its relatives.
 
@@ -30,10 +32,10 @@ import numpy as np
 from fit_catalog import write
 from fit_left_out import leave_one_out, per_source, score
 from fit_parameters import at_catalog, parameters
-from fit_predict import jacobian, residuals
+from fit_predict import jacobian, pair_residuals, pair_slope, residuals
 from fit_problem import Problem
 from fit_profiles import profiles_left_out
-from fit_rows import Row, strict_rows
+from fit_rows import Pair, Row, pairs, strict_rows
 
 LEFT_OUT = Path(__file__).parent / "leave_one_out.json"
 ROUNDS, STEPS, SETTLED = 2, 6, 0.02
@@ -47,7 +49,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def fit(rows: list[Row]) -> tuple[dict[str, float], Problem]:
+def fit(rows: list[Row], twins: list[Pair]) -> tuple[dict[str, float], Problem]:
     """Most probable parameters, and the problem linearised there."""
     wanted = parameters(rows)
     names = [p.name for p in wanted]
@@ -55,16 +57,21 @@ def fit(rows: list[Row]) -> tuple[dict[str, float], Problem]:
     everything = np.ones(len(rows), dtype=bool)
     theta = np.array(at_catalog(names))
     for round_ in range(1, ROUNDS + 1):
-        slope = jacobian(rows, names, dict(zip(names, theta, strict=True)))
+        start = dict(zip(names, theta, strict=True))
+        slope, ratio_slope = jacobian(rows, names, start), pair_slope(twins, names, start)
         for _ in range(STEPS):
             point = dict(zip(names, theta, strict=True))
             at = residuals(rows, point)
-            problem = Problem(rows, spreads, theta, at, slope)
+            ratios = pair_residuals(twins, point)
+            problem = Problem(rows, spreads, theta, at, slope, twins, (ratio_slope, ratios))
             found = problem.solve(everything)
             moves = np.abs(found - theta)
             most = names[int(moves.argmax())]
-            error = score(rows, at)
-            say(f"round {round_}: mean of medians {error:.2f} %; {most} moves by {moves.max():.3f}")
+            error, miss = score(rows, at), 100 * float(np.abs(ratios).mean())
+            say(
+                f"round {round_}: mean of medians {error:.2f} %, ratios {miss:.1f} %; "
+                f"{most} moves by {moves.max():.3f}"
+            )
             if moves.max() < SETTLED:
                 break
             theta = found
@@ -77,7 +84,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     rows = strict_rows()
-    theta, problem = fit(rows)
+    theta, problem = fit(rows, pairs())
     for name, value in per_source(rows, problem.residual).items():
         own = [r for row, r in zip(rows, problem.residual, strict=True) if row.source == name]
         bias = 100 * math.expm1(float(np.median(own)))

@@ -10,7 +10,7 @@ from functools import cache, partial
 
 import numpy as np
 from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
-from fit_rows import FloatColumn, Row, speed_key
+from fit_rows import FloatColumn, Pair, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.candidates.context import context_of
@@ -35,10 +35,11 @@ def _machine(case: Case, theta: Mapping[str, float], left_out: str | None) -> Ma
     machine = _machine_of(case.job.cluster, case.job.training.precision)
     gpu, precision = speed_key(case)
     half = "tf32" if precision == "tf32" else "bf16"
-    half_speed = sustained(theta, gpu, half, left_out)
     known = hardware.known_of(case.job.cluster.groups[0], None)
+    clock = hardware.powered_clock(known, catalog.gpu(gpu))
+    half_speed = clock * sustained(theta, gpu, half, left_out)
     slower = hardware.sustained(known, half) / half_speed
-    linear_speed = sustained(theta, gpu, precision, left_out)
+    linear_speed = clock * sustained(theta, gpu, precision, left_out)
     linear_slower = hardware.sustained(known, precision) / linear_speed
     architecture = catalog.gpu(gpu).architecture
     attention = ATTENTION_PRIOR[architecture] * math.exp(theta.get(f"attention {architecture}", 0))
@@ -82,6 +83,25 @@ def residuals(
     """log(predicted / measured) of all rows."""
     measured = np.log([row.run.measured.step_time_s or 1.0 for row in rows])
     return log_steps(rows, theta, left_out=left_out) - measured
+
+
+def pair_residuals(pairs: Sequence[Pair], theta: Mapping[str, float]) -> FloatColumn:
+    """log(predicted / measured) of the ratio of two steps, of all pairs."""
+    first, second = (
+        log_steps([getattr(pair, name) for pair in pairs], theta) for name in ("base", "other")
+    )
+    return second - first - np.array([pair.log_ratio for pair in pairs])
+
+
+def pair_slope(
+    pairs: Sequence[Pair], names: Sequence[str], theta: Mapping[str, float]
+) -> FloatColumn:
+    """Derivative of the ratio of every pair by every parameter."""
+    first, second = (
+        jacobian([getattr(pair, name) for pair in pairs], names, theta)
+        for name in ("base", "other")
+    )
+    return second - first
 
 
 def _touches(name: str, row: Row) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from fit_rows import FloatColumn, Row
+from fit_rows import FloatColumn, Pair, Row
 from numpy.typing import NDArray
 
 HUBER = 0.04
@@ -35,6 +35,10 @@ class Problem:
     theta: FloatColumn
     residual: FloatColumn
     slope: FloatColumn
+    pairs: Sequence[Pair] = ()
+    """Twins, whose ratios count; `pair_part` holds their residuals at `theta`."""
+    pair_part: tuple[FloatColumn, FloatColumn] | None = None
+    """Derivatives and residuals of the ratios."""
 
     def solve(self, keep: NDArray[np.bool_], *, largest: float = LARGEST_MOVE) -> FloatColumn:
         """Most probable parameters, linearised at `theta`, from the rows kept."""
@@ -73,6 +77,10 @@ class Problem:
                 slope[members] = self.slope[members] - self.slope[members].mean(axis=0)
                 share[members] = RANKING * EVIDENCE / SIGMA**2 / len(groups) / len(members)
             parts.append((slope, inside, share))
+        if self.pair_part:
+            left = {row.source for row, stays in zip(self.rows, keep, strict=True) if not stays}
+            weight = [pair.weight * (pair.source not in left) for pair in self.pairs]
+            parts.append((*self.pair_part, EVIDENCE / SIGMA**2 * np.array(weight)))
         return parts
 
     def _normal(self, point: FloatColumn, parts: Sequence[Part]) -> tuple[FloatColumn, FloatColumn]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ from trainplan.cli.files.runs import read_runs
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, case_of
+from trainplan.costmodel.validate.gains import measured_ratio, num_tokens
 from trainplan.costmodel.validate.residuals import layout_key
 from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE
 
 FloatColumn = NDArray[np.float64]
-RUNS = Path(__file__).parent / "runs.jsonl"
+RUNS, TWINS = (Path(__file__).parent / name for name in ("runs.jsonl", "twins.jsonl"))
 
 NOT_FITTED = ("mcore",)
 """Sources that say nothing of production speed: Megatron's continuous integration runs
@@ -75,6 +77,60 @@ def strict_rows() -> list[Row]:
     ]
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two runs that differ in one setting."""
+
+    base: Row
+    other: Row
+    log_ratio: float
+    """Logarithm of the measured time of a token of the other over that of the base."""
+    source: str
+    weight: float
+
+
+def pairs() -> list[Pair]:
+    """Twins that the model prices; those of a source share the weight of one.
+
+    A pair shares what its records leave out, so its ratio counts where its step times do not.
+    """
+    runs = [run for path in (RUNS, TWINS) for run in read_runs(path)]
+    twins = [run for run in runs if isinstance(run, MeasuredRun) and run.twins]
+    rows = {run.id: row for run in twins if (row := _twin_row(run))}
+    bases = {twin.name: run for run in twins for twin in run.twins if twin.base}
+    found = [
+        (bases[twin.name], run, ratio)
+        for run in twins
+        for twin in run.twins
+        if not twin.base and {run.id, bases[twin.name].id} <= rows.keys()
+        if (ratio := measured_ratio(bases[twin.name], run, twin.name))
+    ]
+    sizes: dict[str, int] = defaultdict(int)
+    for _, run, _ in found:
+        sizes[rows[run.id].source] += 1
+    return [
+        Pair(
+            rows[base.id],
+            rows[run.id],
+            math.log(ratio / num_tokens(base) * num_tokens(run)),
+            rows[run.id].source,
+            1 / max(sizes[rows[run.id].source], SMALL_SOURCE),
+        )
+        for base, run, ratio in found
+    ]
+
+
+def _twin_row(run: MeasuredRun) -> Row | None:
+    """A run of a pair; null: it is not priced. Published elsewhere, its source is a repository."""
+    case = case_of(run)
+    if not isinstance(case, Case) or not case.timed or not _is_fitted(case):
+        return None
+    source = run.source_group
+    if source == "twins" and isinstance(run.source, dict):
+        source = str(run.source.get("repo"))
+    return Row(run, case, source, layout_key(run, case.job, case.layout), "", 0.0)
+
+
 def _is_fitted(case: Case) -> bool:
     """Is its GPU of a kind whose constants follow from runs? Those of AMD have no priors yet."""
     return not catalog.gpu(speed_key(case)[0]).architecture.startswith("cdna")
@@ -86,7 +142,14 @@ def _group_key(case: Case) -> str:
 
 
 def speed_key(case: Case) -> tuple[str, str]:
-    """GPU and precision class of a run: one sustained speed."""
+    """GPU and precision class of a run: one sustained speed.
+
+    The GPU is the one that stands in where the same chip runs at another power.
+    """
     precision = case.job.training.precision
     gpu = case.job.cluster.groups[0].gpu
+    other = catalog.stand_in(gpu)
+    if other and not catalog.fitted(gpu).sustained and catalog.fitted(other).sustained:
+        same = catalog.gpu(gpu).architecture == catalog.gpu(other).architecture
+        gpu = other if same else gpu
     return gpu, precision if case.job.training.casts else "tf32" if precision == "tf32" else "bf16"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.runtimes import stated_needs
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import model_modules, stated_needs
 from trainplan.costmodel.shards import remade_bytes
 from trainplan.planner.questions.length_notes import length_notes
 
@@ -27,6 +28,16 @@ def model_notes(model: ModelSpec) -> Iterator[str]:
         yield (
             "moe.expert_bias: the products of experts add biases, as in gpt-oss; the balancing "
             "bias of a router (DeepSeek-V3, GLM-4.5: e_score_correction_bias) is moe.router_bias"
+        )
+
+
+def module_notes(on: Context, layout: Layout) -> Iterator[str]:
+    """Recompute modules that the model does not have, which the runtime takes and ignores."""
+    known = {*model_modules(on.job.model), on.traits.recompute.policy}
+    if none := [name for name in layout.recompute_modules if name not in known]:
+        yield (
+            f"recompute_modules {', '.join(none)}: this model has none to recompute, so nothing "
+            f"changes; {on.job.runtime} takes it all the same"
         )
 
 

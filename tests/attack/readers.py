@@ -202,7 +202,16 @@ class Readers:
         """Options of a job."""
         names = (
             *("--global-batch-size", "--seq-length", "--tokens", "--price", "--loss-tokens"),
-            *("--memory-margin", "--reserve", "--nic", "--carbon", "--pue", "--option", "--train"),
+            *(
+                "--memory-margin",
+                "--reserve",
+                "--nic",
+                "--power-limit",
+                "--carbon",
+                "--pue",
+                "--option",
+                "--train",
+            ),
         )
         name, word = random.choice(names), random.choice(WORDS)
         word = f"dropout={word}" if name == "--option" else word

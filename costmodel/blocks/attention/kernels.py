@@ -12,6 +12,15 @@ assets/flash2_a100_fwd_bwd_benchmark.png of Dao-AILab/flash-attention@0251105a.
 """
 
 
+OUTGROWN = frozenset({"hopper", "cdna3", "cdna4"})
+"""Architectures whose best kernels are far faster than FlashAttention-2, which was written before.
+
+Source: `flash2_on_hopper`; MI300X: FlashAttention-2 of Composable Kernel, 353 TFLOP/s forward, 223
+to 231 of both passes (ROCm/flash-attention issue 142), half of the kernels of AITER behind the
+catalog's fit.
+"""
+
+
 def kernel_speed(
     machine: Machine, kernel: AttentionKernel, length: float | FloatColumn
 ) -> float | FloatColumn:
@@ -19,7 +28,7 @@ def kernel_speed(
 
     Source: `Constants`; efficiencies s / (s + s_half) of both kernels, TRITON_HALF_LENGTH.
     """
-    constants, native = machine.constants, kernel == "flash" or machine.architecture != "hopper"
+    constants, native = machine.constants, kernel == "flash" or machine.architecture not in OUTGROWN
     speed = 1.0 if native else constants.flash2_on_hopper
     if kernel != "triton":
         return speed

@@ -12,14 +12,16 @@ from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 
 
 @rule(
-    "recompute recompute_modules",
-    "cuda_graph=partial excludes full recomputation and that of moe: recompute other modules",
+    "recompute",
+    "cuda_graph=partial excludes full recomputation: recompute modules",
     "Megatron-LM transformer_config.py:2855-2869",
 )
 def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
-    """What is recomputed lies inside a graph or outside of all."""
-    covers = (table.recompute == FULL) | recomputes(table, "moe")
-    return np.asarray(covers & (job.options.cuda_graph == "partial"))
+    """What is recomputed lies inside a graph or outside of all.
+
+    Where `moe` is recomputed, attention alone is graphed.
+    """
+    return np.asarray((table.recompute == FULL) & (job.options.cuda_graph == "partial"))
 
 
 @rule(
@@ -207,14 +209,14 @@ def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "recompute_modules",
-    "cuda_graph=partial with moe_dispatcher deepep or hybridep recomputes no layernorm",
+    "cuda_graph=partial with moe_dispatcher deepep or hybridep: recompute no layernorm without moe",
     "Megatron-LM transformer_layer.py:480-520, pre_mlp_layernorm is a buffer of the graph",
 )
 def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
-    """The norm before the experts would silently be kept, so the half of what is asked."""
+    """The norm before a graphed router would silently be kept, so the half of what is wanted."""
     flexible = job.options.moe_dispatcher in {"deepep", "hybridep"} and job.model.moe is not None
     graphed = flexible and job.options.cuda_graph == "partial"
-    return np.asarray(recomputes(table, "layernorm") & graphed)
+    return np.asarray(recomputes(table, "layernorm") & ~recomputes(table, "moe") & graphed)
 
 
 @rule(

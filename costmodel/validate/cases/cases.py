@@ -133,6 +133,7 @@ def _cluster(run: MeasuredRun) -> ClusterSpec:
         nvlink_domain=cluster.nvlink_domain,
         nic=nic_of(cluster, gpu, per_node),
         memory_gib=run.device_memory_gib or cluster.memory_gib,
+        power_limit_w=cluster.power_limit_w,
     )
     return ClusterSpec(name=run.id, groups=(group,))
 

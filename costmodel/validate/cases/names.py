@@ -30,7 +30,13 @@ EXCHANGES: Mapping[str, ContextExchange] = MappingProxyType(
 """How context parallelism sends, as Megatron Core's `cp_comm_type` has it. Of a hierarchical
 exchange the part between the nodes is the ring, which is the slower of the two."""
 DISPATCHERS: Mapping[str, Dispatcher] = MappingProxyType(
-    {"nccl-alltoall": "alltoall", "flex": "deepep", **{name: name for name in get_args(Dispatcher)}}
+    {
+        "nccl-alltoall": "alltoall",
+        "flex": "deepep",
+        "deepep-uccl": "deepep",
+        "deepep-nvshmem": "deepep",
+        **{name: name for name in get_args(Dispatcher)},
+    }
 )
 """Source of `flex`: Megatron-LM `--moe-flex-dispatcher-backend`, whose default is deepep."""
 WINDOW = re.compile(r"sliding window (\d+)")

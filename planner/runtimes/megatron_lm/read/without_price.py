@@ -180,7 +180,8 @@ def _kinds(facts: Facts) -> Iterator[Problem]:
             facts, keys.OPTIMIZER, f"--optimizer {facts.text(keys.OPTIMIZER)}: priced as adam"
         )
     if graph_kind(facts.arguments) in ("local", "transformer_engine"):
-        wanted = {"attn"} | ({"moe_router"} if facts.count(keys.EXPERTS) else set())
+        router = facts.count(keys.EXPERTS) and not facts.recomputes_module("moe")
+        wanted = {"attn"} | ({"moe_router"} if router else set())
         if set(graph_modules(facts.arguments)) - {"moe_preprocess"} != wanted:
             says = "graphs are priced as of attn and moe_router"
             yield _other(facts, keys.GRAPH_MODULES, says)

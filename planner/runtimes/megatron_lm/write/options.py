@@ -32,7 +32,7 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
     if options.cross_entropy == "jit":
         yield keys.LOSS_FUSION()
         yield keys.LOSS_KERNEL("native")
-    yield from _graph(job, traits)
+    yield from _graph(job, layout, traits)
     if options.overlap_tp_comm and layout.tp > 1:
         yield keys.TP_OVERLAP()
     if options.overlap_moe_a2a and job.model.moe:
@@ -43,15 +43,19 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
     yield from _formats(job, layout, traits)
 
 
-def _graph(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
-    """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules."""
+def _graph(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
+    """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules.
+
+    A router inside `moe` that is recomputed is graphed by none (transformer_config.py:2862).
+    """
     graph = job.options.cuda_graph
     if graph == "full_iteration":
         yield keys.GRAPH("full_iteration")
         yield keys.LOSS_CHECK.off()
     elif graph == "partial":
-        modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
-        if job.model.moe and traits.experts.dispatcher == "alltoall":
+        router = job.model.moe is not None and "moe" not in layout.recompute_modules
+        modules: tuple[str, ...] = ("attn", "moe_router") if router else ("attn",)
+        if router and traits.experts.dispatcher == "alltoall":
             modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
         yield keys.GRAPH("transformer_engine")
         yield keys.GRAPH_MODULES(*modules)

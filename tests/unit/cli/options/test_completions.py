@@ -19,7 +19,7 @@ FREE = {
     *("--tokens", "--slack", "--deadline", "--reserve", "--reserve-host", "--loss-tokens"),
     *("--budget", "--timeout", "--time-limit", "--memory-margin", "--attention-share"),
     *("--forward", "--input-grad", "--weight-grad", "--p2p", "--vocab-forward"),
-    *("--vocab-backward", "--offload", "--nic", "--price"),
+    *("--vocab-backward", "--offload", "--nic", "--power-limit", "--price"),
     *("--max-input", "--max-output"),
     # what only the user knows
     *("--runtime-version", "--rdzv-endpoint", "--source", "--set", "--command", "--stop-command"),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.command import plan, refused
 from trainplan.cli.values import machine
-from trainplan.cli.values.machine import with_nic, with_price
+from trainplan.cli.values.machine import with_nic, with_power_limit, with_price
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.clusters import cluster_of
@@ -186,3 +186,25 @@ def test_a_machine_that_is_no_cluster_says_what_to_give(
 ):
     here(monkeypatch, *names)
     refused(plan("estimate", *SIZES), *words)
+
+
+@pytest.mark.parametrize(("text", "watts"), [("500", 500), ("500W", 500), ("0.5 kW", 500)])
+def test_a_power_limit_is_of_every_group(text: str, watts: float):
+    both = parse_cluster("1x8:h100-sxm+1x8:a100-sxm-80gb")
+    assert {group.power_limit_w for group in with_power_limit(both, text).groups} == {watts}
+
+
+@pytest.mark.parametrize("text", ["", "much", "0W", "-1", "500V", "1e3"])
+def test_a_power_that_is_none_is_refused(text: str):
+    with pytest.raises(SpecError, match="--power-limit"):
+        with_power_limit(TWO, text)
+
+
+def test_less_power_makes_a_step_longer():
+    def seconds(*limit: str) -> float:
+        done = plan("estimate", *SIZES, "--cluster", "1x8:h100-sxm", *limit, "--json")
+        found = done.json["estimate"]
+        assert isinstance(found, dict)
+        return float(found["step_time_s"])
+
+    assert seconds() < seconds("--power-limit", "400W") < seconds() * (700 / 400) ** (1 / 3)

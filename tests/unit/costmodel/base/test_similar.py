@@ -49,6 +49,7 @@ def test_what_another_project_calls_it_counts_before_letters():
 OPTION_WORDS = {
     *("--fix tp=8", "--fix pp=4", "--fix mbs=1", "--global-batch-size", "--seq-length", "--model"),
     *("--cluster", "--nodes", "--gpus", "--gpu", "--precision", "--runtime", "--nic", "--price"),
+    "--power-limit",
     "--output",
 }
 KNOWN = {

@@ -60,8 +60,14 @@ def test_a_stand_in_is_no_better_than_what_it_brings():
 
 
 def test_a_speed_inferred_from_relatives_is_a_stand_in():
-    assert catalog.fitted("b300").sustained["bf16"].kind == "stand-in"
-    assert evidence_of("b300", "bf16").products == "stand-in"
+    assert catalog.fitted("gb300").sustained["bf16"].kind == "stand-in"
+    assert evidence_of("gb300", "bf16").products == "stand-in"
+
+
+def test_a_chip_at_another_power_has_no_speed_of_its_own():
+    for name in ("b300", "h100-sxm-96gb-500w", "mi350x"):
+        assert not catalog.fitted(name).sustained
+        assert evidence_of(name, "fp8").products in ("stand-in", "assumed")
 
 
 def test_pcie_cards_without_peer_access_take_no_single_host_for_all():

@@ -66,3 +66,34 @@ def test_every_gpu_of_the_catalog_makes_a_machine(name):
     machine = machine_of(parse_cluster(f"1x1:{name}"), precision)
     assert machine.linear.peak_flop_per_second > 0
     assert machine.provenance
+
+
+def limited(text: str, watts: float) -> ClusterSpec:
+    """A cluster whose boards may draw so much."""
+    cluster = parse_cluster(text)
+    group = cluster.groups[0].model_copy(update={"power_limit_w": watts})
+    return cluster.model_copy(update={"groups": (group,)})
+
+
+def test_less_power_lowers_the_clock_by_its_cube_root_and_moves_no_memory_slower():
+    whole = machine_of(parse_cluster("1x8:h100-sxm"), "fp8")
+    half = machine_of(limited("1x8:h100-sxm", 700 / 8), "fp8")
+    assert half.linear.flop_factor == pytest.approx(2 * whole.linear.flop_factor)
+    assert half.half.flop_factor == pytest.approx(2 * whole.half.flop_factor)
+    assert half.attention_max_efficiency == pytest.approx(whole.attention_max_efficiency / 2)
+    assert half.memory_bytes_per_second == whole.memory_bytes_per_second
+    assert half.linear.byte_factor == whole.linear.byte_factor
+    assert any(p.quantity == "h100-sxm at 87.5 W" for p in half.provenance)
+    assert machine_of(limited("1x8:h100-sxm", 700), "fp8").linear == whole.linear
+
+
+def test_a_chip_on_a_weaker_board_runs_as_the_same_chip_at_that_power():
+    board = machine_of(parse_cluster("1x8:h100-sxm-96gb-500w"), "bf16")
+    assert board.linear == machine_of(limited("1x8:h100-sxm", 500), "bf16").linear
+
+
+def test_a_limit_that_the_board_cannot_reach_is_refused():
+    with pytest.raises(SpecError, match="power limit of 900 W: a board of h100-sxm draws at most"):
+        machine_of(limited("1x8:h100-sxm", 900), "bf16")
+    with pytest.raises(SpecError, match="no board power of gh200-96gb is known"):
+        machine_of(limited("1x4:gh200-96gb", 500), "bf16")

@@ -44,7 +44,7 @@ MLP = {"recompute": "selective", "recompute_modules": ("mlp",)}
     ("options", "breaks", "keeps", "name"),
     [
         ({"cuda_graph": "partial"}, HALF, CORE, "graphs_recompute_modules_only"),
-        ({"cuda_graph": "partial"}, MOE, MLP, "graphs_recompute_modules_only"),
+        ({"cuda_graph": "partial"}, HALF, MOE, "graphs_recompute_modules_only"),
         (
             {"cuda_graph": "partial", "dropout": True},
             CORE,

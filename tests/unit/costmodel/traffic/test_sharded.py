@@ -9,6 +9,7 @@ from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -181,13 +182,27 @@ def test_nothing_runs_beside_the_root_unit_of_fsdp_and_it_is_gathered_once(job_o
     for zero_stage in (2, 3):
         found = layer_traffic(job, params, root=True, zero_stage=zero_stage)
         assert (found.forward, found.backward) == (0, 0)
-        gather = seconds_of(job, "all_gather", 2 * params)
+        copied = runtime == "torchtitan"
+        speed = streaming_bytes_per_second(machine_for(job))
+        gather = seconds_of(job, "all_gather", 2 * params) + copied * (2 + 2) * params / speed
         assert found.forward_alone == pytest.approx(gather)
         assert found.backward_alone == pytest.approx(
-            seconds_of(job, "reduce_scatter", size * params)
+            seconds_of(job, "reduce_scatter", size * params) + copied * (2 + 4) * params / speed
         )
         layer = LayerSeconds(*(np.array([one]) for one in (9.0, 9.0, 0.5, 0.9, 0.0, 0.0, 0.0)))
         assert overlapped_layer(0.3, layer, found, layer).forward == pytest.approx(9.0 + gather)
+
+
+def test_passes_wait_for_the_copies_of_units_that_are_no_flat_buffers(job_of):
+    """Weights out of the gathered buffer in both passes, gradients into that of the reduction."""
+    params = 1e9
+    for runtime, passes in (("torchtitan", 2), ("fms-fsdp", 0)):
+        job = job_of(runtime)
+        found = layer_traffic(job, params, zero_stage=3)
+        moved = (found.forward_alone + found.backward_alone) * streaming_bytes_per_second(
+            machine_for(job)
+        )
+        assert moved == pytest.approx(passes * 4 * params + bool(passes) * 6 * params)
 
 
 @pytest.mark.parametrize(

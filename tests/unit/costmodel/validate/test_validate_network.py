@@ -36,3 +36,9 @@ def test_the_usual_adapter_of_a_gpu_is_read_as_its_own(gpu):
 def test_a_run_that_states_none_has_the_usual_adapters():
     assert gb_per_s("h100-sxm", None) is None
     assert gb_per_s("a10g", "100 Gb/s") == pytest.approx(3.125)
+
+
+def test_a_stated_power_limit_is_that_of_every_gpu():
+    cluster = {"gpu": "h100-sxm", "num_gpus": 16, "power_limit_w": 500}
+    found = case(cluster=cluster, layout={"tp": 1, "pp": 1, "micro_batch_size": 1}).job.cluster
+    assert found.groups[0].power_limit_w == 500

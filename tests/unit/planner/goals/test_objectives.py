@@ -82,6 +82,8 @@ def test_a_deadline_is_shared_by_the_steps_of_the_run(make_job):
 def test_power_limits_add_up_over_groups_and_an_unknown_one_is_named():
     assert limit_watts(parse_cluster("1x8:h100-sxm+2x4:a100-sxm-80gb")) == 8 * 700 + 8 * 400
     cluster = parse_cluster("1x8:h100-sxm")
+    limited = cluster.groups[0].model_copy(update={"power_limit_w": 500})
+    assert limit_watts(cluster.model_copy(update={"groups": (limited,)})) == 8 * 500
     from_file = cluster.groups[0].model_copy(update={"device": nameless_power()})
     with pytest.raises(SpecError, match="power limit of h100-sxm is unknown"):
         limit_watts(cluster.model_copy(update={"groups": (from_file,)}))

@@ -361,3 +361,15 @@ def test_small_tensors_stay_on_the_device():
     """Below 128 KiB in 16 bits, as the source of the constant says."""
     written = export(DENSE, offload_modules=("core_attn", "attn_proj"), dp=8)
     assert values(written, "--min-offloaded-tensor-size") == ("65536",)
+
+
+@pytest.mark.parametrize(
+    ("modules", "graphed"),
+    [((), ("attn", "moe_router", "moe_preprocess")), (("moe",), ("attn",))],
+)
+def test_a_graph_holds_no_router_that_is_recomputed(modules, graphed):
+    """Source: Megatron-LM transformer_config.py:2862."""
+    recompute = {"recompute": "selective", "recompute_modules": modules} if modules else {}
+    options = RuntimeOptions(cuda_graph="partial", moe_dispatcher="alltoall")
+    config = export(MIXTRAL, ep=8, zero_stage=1, options=options, **recompute)
+    assert values(config, "--cuda-graph-modules") == graphed
