@@ -47,6 +47,7 @@ from trainplan.costmodel.blocks.parts import (
     Part,
     PassSeconds,
     Shapes,
+    by_its_library,
     pass_seconds,
     shapes,
     under_power_limit,
@@ -250,6 +251,12 @@ def _scaled(block: Block, measured: Levels, sizes: Sequence[FloatColumn]) -> Blo
 def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     """A layer of its parts, at the clock they allow, with the time the GPU waits for the host."""
     size = columns.size
+    part = replace(
+        part,
+        forward=by_its_library(columns, part.forward),
+        backward=by_its_library(columns, part.backward),
+        tail=by_its_library(columns, part.tail),
+    )
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     alone = waits_for_exchange(columns)
     forward = with_exposed(columns, part.forward, host.forward_seconds)
@@ -282,6 +289,7 @@ def _end(
     columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
 ) -> Block:
     nothing = np.zeros(columns.size)
+    forward, backward = (by_its_library(columns, one) for one in (forward, backward))
     return Block(
         forward, backward, weight, saved_bytes=nothing, modules=(), recompute_forward=forward
     )
