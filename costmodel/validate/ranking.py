@@ -38,7 +38,8 @@ class RankingGroup:
     spearman: float
     """Rank correlation of predicted and measured step times: 1 is the right order."""
     regret_fraction: float
-    """Measured time of the layout the model would pick over the best measured, minus one."""
+    """Measured time of the layout the model would pick over the best measured, minus one; of those
+    that it prices alike, of the slowest."""
     near_ties: int
     """Layouts that the model cannot tell from the one it picks, with it."""
     regret_by_evidence_fraction: float
@@ -143,15 +144,16 @@ def _group(rows: Sequence[TimedRow], inside: Inside | None) -> RankingGroup | No
         return None
     predicted = [fmean(row.predicted_s for row in same) for same in layouts.values()]
     measured = [fmean(row.measured_s for row in same) for same in layouts.values()]
-    run, best, picked = rows[0].run, min(measured), int(np.argmin(predicted))
-    each = list(layouts)
+    run, best, each = rows[0].run, min(measured), list(layouts)
+    equal = [i for i, one in enumerate(_ranks(predicted)) if one == min(_ranks(predicted))]
+    picked = max(equal, key=lambda i: measured[i])
     ties = [
         i
         for i, layout in enumerate(each)
         if is_near_tie(layout, predicted[i], each[picked], predicted[picked])
     ]
     known = {i: inside(layouts[each[i]][0]) if inside else None for i in ties}
-    listed = min(ties, key=lambda i: place_of_tie(known[i], predicted[i]))
+    listed = min(ties, key=lambda i: (*place_of_tie(known[i], predicted[i]), -measured[i]))
     return RankingGroup(
         run.model.name,
         gpu_called(run.cluster.gpu) or "",

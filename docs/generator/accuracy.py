@@ -21,7 +21,6 @@ from accuracy_page import page
 from evidence_table import FILE, evidence_text
 
 from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.constants import Intervals
 from trainplan.costmodel.documents.measured_run import MeasuredRun
@@ -141,13 +140,7 @@ def _headlines_page(findings: Findings) -> str:
 
 def accuracy_text(findings: Findings) -> str:
     """How far off step times are, in one phrase."""
-    found = findings.scores.headline
-    assert found
-    unseen = accuracy_left_out.unseen_text(findings.left_out_rows)
-    return (
-        f"{found.num_priced:,} published runs: {percent(found.error_fraction)} off at the median "
-        f"of their sources{', ' * bool(unseen)}{unseen}"
-    )
+    return accuracy_left_out.headline_text(findings.scores.rows, findings.left_out_rows)
 
 
 def readme_text(findings: Findings) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from accuracy_left_out import Json, left_out_rows
+from accuracy_left_out import Json
 from accuracy_profiles import Loop, closed_loops
 from accuracy_ranking import inside_of_others
 
@@ -70,7 +70,7 @@ class Findings:
     @cached_property
     def left_out_rows(self) -> tuple[TimedRow, ...]:
         """The strict rows as fits predict them that had not seen their source."""
-        return left_out_rows(self.scores.rows, self.leave_one_out)
+        return tuple(one.left_out for one in self.residuals)
 
     @cached_property
     def residuals(self) -> tuple[Residual, ...]:

@@ -47,13 +47,16 @@ def section(residuals: Sequence[Residual]) -> str:
     """Widths of the intervals of some regimes, and how many runs of sources left out they hold."""
     widened = catalog.intervals().widened
     every, *sources = of_sources(residuals, widened)
+    known = catalog.intervals().regimes
+    measured = [one.sources for name, one in known.items() if name in {r.regime for r in residuals}]
     return f"""\
 ## The interval
 
 The interval that is printed beside every step time is meant to hold 80 of 100 measured steps of a
 source that nobody fitted: what a reader has. Errors of one source go together, so a source is what
 is counted, and the fewer of them measured runs like yours (GPU, precision, runtime and kind), the
-wider it is ([how](explanation/constants.md#the-interval-of-a-step-time)). Where none did, it is of
+wider it is ([how](explanation/constants.md#the-interval-of-a-step-time)): {measured.count(1)} of
+{len(measured)} such regimes rest on one source. Where none did, it is of
 the kind alone, and depends on what the constants of the GPU rest on: fits of its own, of another
 GPU that stands in, or assumptions:
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from math import exp
 from typing import Any
 
 from accuracy_tables import Row, table
@@ -17,22 +15,9 @@ Json = Mapping[str, Any]
 
 HEADLINES = ("figure", "fitted", "source left out")
 KINDS = {"dense models": False, "mixtures of experts": True}
-MOST_LEARNT, LEAST_LEARNT = 0.5, 0.01
-"""From the first on a number is more of the runs than of its prior; below the other it is not told.
-"""
-
-
-def left_out_rows(rows: Sequence[TimedRow], found: Json | None) -> tuple[TimedRow, ...]:
-    """Rows as the fit without their source predicts them; those without such a fit are left out."""
-    misses = (found or {}).get("residuals", {})
-    return tuple(
-        replace(
-            row,
-            estimate=replace(row.estimate, step_time_s=row.measured_s * exp(misses[row.run.id])),
-        )
-        for row in rows
-        if row.run.id in misses
-    )
+MOST_LEARNT, LITTLE_LEARNT, LEAST_LEARNT = 0.5, 0.1, 0.01
+"""From the first on a number is more of the runs than of its prior, below the second it rests on
+that, and below the last it is not told."""
 
 
 def headline(rows: Sequence[TimedRow]) -> str:
@@ -41,9 +26,13 @@ def headline(rows: Sequence[TimedRow]) -> str:
     return percent(found[0]) if found else ""
 
 
-def unseen_text(left: Sequence[TimedRow]) -> str:
-    """The headline for a held-out source, to be said beside the other."""
-    return f"{headline(left)} for a held-out source" if left else ""
+def headline_text(rows: Sequence[TimedRow], left: Sequence[TimedRow]) -> str:
+    """How far off step times are of what was fitted, and of what nobody here had seen."""
+    experts = headline([row for row in left if row.job.model.moe])
+    return (
+        f"{len(rows):,} published runs: {headline(rows)} off on the runs it was fitted to, "
+        f"{headline(left)} on sources left out{f' ({experts} with experts)' * bool(experts)}"
+    )
 
 
 def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> Iterator[Row]:
@@ -70,19 +59,18 @@ def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> I
     for name, cell in (
         ("mean error", lambda study: percent(study.mean_fraction)),
         ("mean rank correlation", lambda study: f"{study.ranking.mean_spearman:.2f}"),
-        ("picked layout slower by", lambda study: percent(study.ranking.mean_regret_fraction)),
     ):
         yield f"layout study: {name}", *([cell(study) for study in studies] + ["", ""])[:2]
 
 
-def section(found: Json | None) -> str:
+def section(found: Json | None, rows: Sequence[TimedRow]) -> str:
     """Errors of every source left out, and what the constants rest on."""
     title = "## One source left out"
     if found is None:
         return f"{title}\n\nNot computed for this state of the model."
     by_size = sorted(found["sources"].items(), key=lambda item: (-item[1]["n"], item[0]))
-    rows = [(name, str(one["n"]), percent(one["median_error"])) for name, one in by_size]
-    rows.append(("mean of the sources", "", percent(found["mean_of_medians"])))
+    medians = [(name, str(one["n"]), percent(one["median_error"])) for name, one in by_size]
+    medians.append(("mean of the sources", "", percent(found["mean_of_medians"])))
     return f"""\
 {title}
 
@@ -90,21 +78,20 @@ The constants fitted anew without one source, and that source predicted with the
 and software that nobody has fitted can expect. What its authors measured of kernels is forgotten,
 too. `examples/accuracy/fit.py` computes it.
 
-{table(("source left out", "runs", "median error"), rows)}
+{table(("source left out", "runs", "median error"), medians)}
 
-{_fitted(found)}"""
+{_fitted(found, rows)}"""
 
 
-def _fitted(found: Json) -> str:
+def _fitted(found: Json, rows: Sequence[TimedRow]) -> str:
     """How many numbers there are, what the runs say of them, and which rest on one source."""
     counts, constants = found.get("fitted"), found["constants"]
     if counts is None:
         return ""
     mostly = [one for one in constants.values() if one["learnt"] >= MOST_LEARNT]
     moved = [one for one in constants.values() if one["moved_by"]]
-    resting = [one for one in constants.values() if one["rests_on"]]
     still = [name for name, one in constants.items() if one["learnt"] < LEAST_LEARNT]
-    rows = (
+    cells = (
         (
             f"`{name}`",
             *(f"{one[key]:.4g}" for key in ("value", "min", "max")),
@@ -126,10 +113,37 @@ the share of it that is of the runs and not of its prior; the sum, what the runs
 
 *Least* and *most*: where it goes when a source is left out. *Moved by*: without this source it is
 half the spread of its prior away, or more ({len(moved)} numbers). *Rests on*: without this source
-less than half of what is learnt of it is left ({len(resting)} numbers), so it is a finding about
-that source as much as a constant. `class` and `architecture` are factors of the speeds of GPUs.
+less than half of what is learnt of it is left, so it is a finding about that source as much as a
+constant; of the speed of a GPU, the one source that ran on it. `class` and `architecture` are
+factors of these speeds.
 
-{table(head, rows)}
+{table(("fitted numbers", "all", *RESTS), _rests(constants, rows))}
+
+{table(head, cells)}
 
 The runs say less than {percent(LEAST_LEARNT, 0)} of {len(still)} more:
 {", ".join(f"`{name}`" for name in sorted(still))}."""
+
+
+RESTS = ("on several sources", "on one", "on their priors alone")
+SPEED = "speed"
+"""Constants whose names begin so are of a GPU and a precision."""
+
+
+def _rests(constants: Json, rows: Sequence[TimedRow]) -> Iterator[Row]:
+    """How many numbers rest on how many sources, speeds of GPUs by themselves."""
+    sources: dict[str, set[str]] = {}
+    for row in rows:
+        for group in row.job.cluster.groups:
+            name = f"{SPEED} {group.gpu} {row.job.training.precision.replace('fp16', 'bf16')}"
+            sources.setdefault(name, set()).add(row.run.source_group)
+
+    def rests(name: str) -> int:
+        one = constants[name]
+        if name.startswith(f"{SPEED} "):
+            return {0: 2, 1: 1}.get(len(sources.get(name, ())), 0)
+        return 2 if one["learnt"] < LITTLE_LEARNT else int(bool(one["rests_on"]))
+
+    for title, of_speed in (("speeds of GPUs", True), ("others", False)):
+        found = [rests(name) for name in constants if name.startswith(f"{SPEED} ") == of_speed]
+        yield title, str(len(found)), *(str(found.count(place)) for place in range(len(RESTS)))

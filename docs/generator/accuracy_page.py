@@ -42,7 +42,7 @@ def page(findings: Findings) -> str:
         _memory(found),
         accuracy_intervals.section(findings.residuals),
         _ablation(findings),
-        accuracy_left_out.section(findings.leave_one_out),
+        accuracy_left_out.section(findings.leave_one_out, found.rows),
         accuracy_evidence.section(found.rows),
         _worst(found),
         _skipped(findings),
@@ -53,14 +53,15 @@ def page(findings: Findings) -> str:
 
 
 def _opening(findings: Findings) -> str:
-    headline = headline_text(findings.scores)
-    unseen = accuracy_left_out.unseen_text(findings.left_out_rows)
+    text = accuracy_left_out.headline_text(findings.scores.rows, findings.left_out_rows)
     whole = scores(findings.predictions, everything=True).headline
     assert whole
     return f"""\
 # How accurate the estimates are
 
-**{headline[0].upper()}{headline[1:]}{", " * bool(unseen)}{unseen}.**
+**Step times of {text}.**
+
+{headline_text(findings.scores).capitalize()}.
 
 Every number of this page but those of other tools is computed from runs that other people measured
 and published ([the data](../examples/accuracy/README.md)); a test fails when it is not what the
@@ -72,8 +73,8 @@ An error is predicted / measured - 1: *bias* is its median, *median* and *mean* 
 The headline is the mean over the sources of their median errors, sources with fewer than 8 runs
 counted as one, so that no source with many runs decides alone. Three warnings:
 
-* **The constants were fitted on these runs.** Expect more on a machine that is not among them:
-  the columns *source left out* are of [fits that had not seen the source](#one-source-left-out).
+* **Expect what the column *source left out* says**, of
+  [fits that had not seen the source](#one-source-left-out): constants were fitted on these runs.
 * **Published runs are mostly well tuned.** Bad layouts are rare here, except in the
   [layout study](#the-order-of-layouts), which measured them on purpose.
 * **Only complete records count**: those that state step time, model, layout, batch and
@@ -86,6 +87,7 @@ counted as one, so that no source with many runs decides alone. Three warnings:
 def _summary(findings: Findings) -> Iterator[Row]:
     found = findings.scores
     yield from accuracy_left_out.summary(found, findings.left_out_rows, findings.leave_one_out)
+    yield from accuracy_ranking.summary(found.rows, findings.left_out_rows)
     yield from accuracy_intervals.summary(found, findings.residuals)
     for one in found.memory.by_kind:
         yield f"peak memory, {one.name}: median error", percent(one.median_fraction), ""

@@ -13,7 +13,13 @@ from trainplan.cli.pages.validate import SIZES_HEAD, sizes_rows
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.uncertainty.intervals import is_near_tie, place_of_tie
-from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS, Inside, jobs_of
+from trainplan.costmodel.validate.ranking import (
+    FEWEST_LAYOUTS,
+    Inside,
+    RankingGroup,
+    jobs_of,
+    ranking,
+)
 from trainplan.costmodel.validate.scores import Scores
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
@@ -54,24 +60,52 @@ RULES: Mapping[str, Callable[[Tie], tuple[float, ...]]] = {
 """What may decide between near-ties; the last two are the bounds of any rule."""
 
 
+FEW = 5
+"""Layouts below which a group proves little."""
+
+
+def summary(rows: Sequence[TimedRow], left: Sequence[TimedRow]) -> Iterator[Row]:
+    """Regrets under the headlines, by size of group and of experts."""
+    both = [_found(rows), _found(left)]
+    for name, wanted in (
+        (f"{FEW} or more layouts", lambda one: one.num_layouts >= FEW),
+        (f"{FEWEST_LAYOUTS} or {FEW - 1} layouts", lambda one: one.num_layouts < FEW),
+    ):
+        yield _regrets(name, [list(filter(wanted, groups)) for groups in both])
+    experts = [_found([row for row in own if row.job.model.moe]) for own in (rows, left)]
+    yield _regrets("layouts with experts", experts)
+
+
+def _found(rows: Sequence[TimedRow]) -> Sequence[RankingGroup]:
+    found = ranking(rows)
+    return found.groups if found else ()
+
+
+def _regrets(name: str, groups: Sequence[Sequence[RankingGroup]]) -> Row:
+    cells = (percent(fmean(one.regret_fraction for one in own)) if own else "" for own in groups)
+    return f"picked layout slower than the best, of {name} (groups: {len(groups[0])})", *cells
+
+
 def section(found: Scores) -> str:
     """Tables of groups, of their sizes, and of rules for near-ties."""
     study = found.layout_study
     assert found.ranking and study
-    order = study.ranking
+    order, order_of = study.ranking, found.ranking.groups
+    few = sum(one.num_layouts < FEW for one in order_of)
     return f"""\
 ## The order of layouts
 
 Runs of one model on one machine with one batch, sequence, precision and runtime, in at least three
 layouts. *Regret*: how much slower than the best measured layout the one is that the model would
-pick; *Spearman*: correlation of the ranks.
+pick, and of layouts that it prices alike the slowest; *Spearman*: correlation of the ranks.
 
 {ranking_table(found.ranking)}
 
-The more layouts, the more can be lost. *Near-ties* are the layouts that the model cannot tell from
-the one it picks, with it. *By evidence*: regret of the first of them where those inside what other
-sources measured come first, then by time. *All measured*: of who measures them and takes the
-fastest.
+The more layouts, the more can be lost: {few} of the {len(order_of)} groups have
+{FEWEST_LAYOUTS} or {FEW - 1} layouts and prove little. *Near-ties* are the layouts that the model
+cannot tell from the one it picks, with it. *By evidence*: regret of the first of them where those
+inside what other sources measured come first, then by time. *All measured*: of who measures them
+and takes the fastest.
 
 {table(("layouts", *SIZES_HEAD), sizes_rows(found.ranking))}
 

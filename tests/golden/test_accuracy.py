@@ -63,11 +63,11 @@ def test_numbers_that_rest_on_one_source_are_counted(accuracy):
         "constants": constants,
         "fitted": {"numbers": 3, "effective": 1.4, "runs": 7, "layouts": 5},
     }
-    page = " ".join(accuracy.accuracy_left_out.section(found).split())
+    page = " ".join(accuracy.accuracy_left_out.section(found, ()).split())
     assert "3 numbers on 7 runs in 5 layouts" in page
     assert "is 1 numbers. 1 are more of the runs" in page
     assert "or more (1 numbers)" in page
-    assert "is left (1 numbers)" in page
+    assert "| others | 3 | 1 | 1 | 1 |" in page
     assert "| `shared` | 1 | 0.9 | 1.1 | 40 % | bridge, vtrain |  |" in page.replace("| |", "|  |")
     assert "The runs say less than 1 % of 1 more: `still`." in page
 
@@ -75,16 +75,19 @@ def test_numbers_that_rest_on_one_source_are_counted(accuracy):
 def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):
     runs = [run for run in accuracy.read_data() if run.source_group == "cards" and run.is_strict]
     rows = accuracy.Findings(runs, None).scores.rows
-    left = accuracy.accuracy_left_out.left_out_rows(rows, {"residuals": {rows[0].run.id: -0.7}})
-    assert [row.error_fraction for row in left] == [pytest.approx(math.expm1(-0.7))]
-    assert accuracy.accuracy_left_out.unseen_text(left) == ("50.3 % for a held-out source")
-    assert accuracy.accuracy_left_out.unseen_text(()) == ""
+    found = accuracy.Findings(runs, {"residuals": {rows[0].run.id: -0.7}})
+    left = found.left_out_rows
+    assert left[0].error_fraction == pytest.approx(math.expm1(-0.7))
+    assert left[1].error_fraction == pytest.approx(rows[1].error_fraction)
+    text = accuracy.accuracy_left_out.headline_text(rows, left[:1])
+    assert text.endswith("it was fitted to, 50.3 % on sources left out (50.3 % with experts)")
+    assert left[0].job.model.moe
 
 
 def test_the_readme_says_the_headline_of_both(accuracy):
     written = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))
     assert written
-    assert " for a held-out source" in written[2]
+    assert " on sources left out" in written[2]
 
 
 def test_a_picture_of_other_numbers_is_out_of_date(accuracy, monkeypatch, tmp_path):
