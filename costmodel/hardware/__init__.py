@@ -23,6 +23,7 @@ NODE_NAME: pattern of the name of a node.
 NodeGroup: nodes that are alike.
 parse_cluster: read the short form `8x8:h100-sxm[@HOST]` (several groups joined with `+`).
 Placement: which node holds which ranks, chosen on measured links.
+Transport: what carries messages between nodes.
 """
 
 from trainplan.costmodel.hardware.cluster import (
@@ -40,6 +41,7 @@ from trainplan.costmodel.hardware.cluster import (
     NicSpec,
     NodeGroup,
     Placement,
+    Transport,
     parse_cluster,
 )
 from trainplan.costmodel.hardware.gpu import (

@@ -17,6 +17,7 @@ LOW_PRECISION: formats whose products need their operands cast.
 OptimizerSpec: an optimizer of `costmodel.optimizers`, with what the user set of it.
 Packing: each sequence padded to a row.
 Precision: number format of the matrix products.
+Proxy: a library that posts DeepEP's messages from the host.
 RoutingSpec: which experts the tokens of a micro batch choose.
 RuntimeOptions: switches of a runtime that change time or memory.
 StatePrecision: how weights, gradients and moments are stored.
@@ -43,6 +44,7 @@ from trainplan.costmodel.job.job import (
     Lognormal,
     Packing,
     Precision,
+    Proxy,
     RuntimeOptions,
     StatePrecision,
     StateType,

@@ -7,7 +7,8 @@ from typing import get_args
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import Mixer
-from trainplan.costmodel.job import ContextExchange, Dispatcher, Precision
+from trainplan.costmodel.hardware import Transport
+from trainplan.costmodel.job import ContextExchange, Dispatcher, Precision, Proxy
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
@@ -33,12 +34,13 @@ DISPATCHERS: Mapping[str, Dispatcher] = MappingProxyType(
     {
         "nccl-alltoall": "alltoall",
         "flex": "deepep",
-        "deepep-uccl": "deepep",
-        "deepep-nvshmem": "deepep",
+        **{f"deepep-{x}": "deepep" for x in get_args(Proxy)},
         **{name: name for name in get_args(Dispatcher)},
     }
 )
 """Source of `flex`: Megatron-LM `--moe-flex-dispatcher-backend`, whose default is deepep."""
+TRANSPORTS: Mapping[str, Transport] = MappingProxyType({x: x for x in get_args(Transport)})
+PROXIES: Mapping[str, Proxy] = MappingProxyType({f"deepep-{x}": x for x in get_args(Proxy)})
 WINDOW = re.compile(r"sliding window (\d+)")
 SHARE = re.compile(r"(\d+) ?(?:(of|/)|(:|to)) ?(\d+)")
 

@@ -1,5 +1,6 @@
 """Settings and network that a record states, and what its runtime's defaults or recipes decide."""
 
+import math
 import re
 
 from trainplan.costmodel import catalog
@@ -15,8 +16,9 @@ from trainplan.costmodel.job import (
     StatePrecision,
     StateType,
 )
+from trainplan.costmodel.presets import machines
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
-from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
+from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES, PROXIES, TRANSPORTS
 
 NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})
 """Modules of a graph without the launches of attention. Source: NVIDIA/Megatron-LM @d98e8a64
@@ -181,13 +183,32 @@ Source: assumed; AWS g5 and GCP g2 nodes of the published runs.
 """
 
 
+ROUNDED = 0.02
+"""Of a speed as records print it."""
+
+
 def nic_of(cluster: RunCluster, gpu: str, per_node: int) -> NicSpec | None:
     """Network of one node; null: that of the catalog."""
     stated, spec = cluster.nominal_inter_gb_per_s, catalog.gpu(gpu)
     if isinstance(stated, float):
-        return NicSpec(per_node=per_node, gb_per_s=_of_one_gpu(stated, spec, per_node))
+        stated = _of_one_gpu(stated, spec, per_node)
+        named = _of_cloud(cluster, gpu, per_node, stated)
+        carrier = TRANSPORTS.get(cluster.transport or "")
+        return named or NicSpec(per_node=per_node, gb_per_s=stated, transport=carrier)
     if cluster.gpu is None or spec.nic_gb_per_s is None:
         return NicSpec(per_node=per_node, gb_per_s=UNSTATED_NIC)
+    return None
+
+
+def _of_cloud(cluster: RunCluster, gpu: str, per_node: int, stated: float) -> NicSpec | None:
+    """Adapters of the named machine of such GPUs with such a network; null: none has."""
+    node = gpu, per_node, cluster.transport
+    for one in machines().values():
+        nic = one.nic
+        if nic and nic.transport and (one.gpu, one.gpus_per_node, nic.transport) == node:
+            share = nic.per_node * nic.gb_per_s / per_node
+            if math.isclose(share, stated, rel_tol=ROUNDED):
+                return nic
     return None
 
 
@@ -218,6 +239,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         overlap_moe_a2a=overlap.moe_a2a if overlap else None,
         fp8_recipe=fp8_recipe(run),
         moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
+        deepep_proxy=PROXIES.get(layout.moe_dispatcher or ""),
         gradient_dtype=layout.gradient_dtype or plan_gradients(run),
         fp8_param_gather=layout.fp8_param_gather,
         activation_func_fp8_input_store=layout.activation_func_fp8_input_store,

@@ -42,3 +42,28 @@ def test_a_stated_power_limit_is_that_of_every_gpu():
     cluster = {"gpu": "h100-sxm", "num_gpus": 16, "power_limit_w": 500}
     found = case(cluster=cluster, layout={"tp": 1, "pp": 1, "micro_batch_size": 1}).job.cluster
     assert found.groups[0].power_limit_w == 500
+
+
+@pytest.mark.parametrize(
+    ("gpu", "transport", "adapters"),
+    [
+        ("h100-sxm", "efa", (32, 12.5, "efa")),
+        ("h100-sxm", "roce", (16, 25.0, "roce")),
+        ("h100-sxm", "slingshot", (8, 50.0, "slingshot")),
+        ("h100-sxm", "ethernet", (8, 50.0, None)),
+        ("h100-sxm", None, (8, 50.0, None)),
+    ],
+)
+def test_a_stated_transport_brings_the_adapters_of_the_named_machine(gpu, transport, adapters):
+    cluster = {"gpu": gpu, "num_gpus": 16, "nominal_inter_gb_per_s": 50.0, "transport": transport}
+    found = case(cluster=cluster, layout={"tp": 1, "pp": 1, "micro_batch_size": 1}).job.cluster
+    nic = found.groups[0].nic
+    assert (nic.per_node, nic.gb_per_s, nic.transport) == adapters
+
+
+@pytest.mark.parametrize("library", ["uccl", "nvshmem"])
+def test_a_dispatcher_names_the_library_that_posts_for_it(library):
+    layout = {"tp": 1, "pp": 1, "micro_batch_size": 1, "moe_dispatcher": f"deepep-{library}"}
+    cluster = {"gpu": "h100-sxm", "num_gpus": 16}
+    options = case(cluster=cluster, layout=layout).job.options
+    assert (options.moe_dispatcher, options.deepep_proxy) == ("deepep", library)
