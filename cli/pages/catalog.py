@@ -231,8 +231,9 @@ def _sourced_numbers(spec: GpuSpec) -> Iterator[tuple[str, Sourced]]:
 
 
 def _fit_part(name: str) -> Part:
-    own, other = fitted(name), stand_in(name)
-    lines = [f"matrix products, {key}: {fit.source}" for key, fit in own.gemm.items()]
+    own, other, announced = fitted(name), stand_in(name), gpu(name).announced
+    lines = [f"announced: {announced}"] if announced else []
+    lines += [f"matrix products, {key}: {fit.source}" for key, fit in own.gemm.items()]
     lines += [f"{key}: {fit.source}" for key, fit in own.collectives.items()]
     lines += [f"attention: {own.attention.source}"] if own.attention else []
     lines += [f"sustained, {key}: {item.source}" for key, item in own.sustained.items()]

@@ -37,6 +37,8 @@ class GpuSpec(Spec):
     peer_access: bool = True
     """Does its driver let GPUs of a node without NVLink into each other's memory?"""
     tdp_w: Sourced | None = None
+    announced: str | None = None
+    """What is known of a GPU whose figures may still change; null: its data sheet is final."""
     host_factor: Sourced | None = None
     """Time its usual host needs to launch kernels over that of an x86 server; null: as long."""
 

@@ -81,8 +81,8 @@ def _group_machine(
     trace: list[Provenance] = [
         Provenance(
             f"{group.gpu} datasheet",
-            "measured" if group.device else "datasheet",
-            spec.memory_gib.source,
+            "measured" if group.device else "assumed" if spec.announced else "datasheet",
+            f"announced: {spec.announced}" if spec.announced else spec.memory_gib.source,
         )
     ]
     bf16_key = "bf16" if "bf16" in spec.peak_tflops else "fp16"

@@ -49,6 +49,7 @@ OTHER_GPUS = (
     "t4",
     "v100-pcie-32gb",
     "v100-sxm-16gb",
+    "vr200",
 )
 PRECISIONS = {"fp32", "fp16", "bf16", "tf32", "fp8", "mxfp8", "nvfp4"}
 GEMM_KEYS = {"bf16", "fp8", "fp8_training", "nvfp4_training"}
@@ -57,13 +58,13 @@ PUBLIC = ("https://", "@", "arXiv:", "PCI-SIG", "PCIe 5.0 host", "mlcommons/")
 """What a public source looks like: a page, a repository at a commit, a paper, a bus standard."""
 BOUNDS = {
     "memory_gib": (8, 400),
-    "memory_gb_per_s": (200, 10_000),
-    "link_gb_per_s": (16, 1_000),
+    "memory_gb_per_s": (200, 25_000),
+    "link_gb_per_s": (16, 2_000),
     "host_gb_per_s": (16, 500),
-    "nic_gb_per_s": (5, 120),
+    "nic_gb_per_s": (5, 200),
     "tdp_w": (50, 1_500),
 }
-PEAK, SLOW_PEAK = (10, 20_000), (5, 100)
+PEAK, SLOW_PEAK = (10, 40_000), (5, 100)
 """TFLOP/s of matrix units, and of those without."""
 
 
@@ -149,7 +150,7 @@ def test_links_slow_down_outwards(name):
 
 def test_rack_scale_domains_exceed_their_node():
     rack_scale = {n for n in NAMES if catalog.gpu(n).nvlink_domain > catalog.gpu(n).gpus_per_node}
-    assert rack_scale == {"gb200", "gb300"}
+    assert rack_scale == {"gb200", "gb300", "vr200"}
 
 
 def test_a_typo_suggests_the_nearest_name():
@@ -269,3 +270,14 @@ def test_every_nvidia_gpu_reaches_matrix_product_and_attention_constants(name):
 @pytest.mark.parametrize("name", ["mi250x", "mi300x", "mi355x", "gaudi3"])
 def test_other_vendors_have_no_stand_in(name):
     assert catalog.stand_in(name) is None
+
+
+def test_an_announced_gpu_is_priced_from_its_figures_and_says_that_they_may_change():
+    machine = machine_of(parse_cluster("64x4:vr200"), "nvfp4")
+    (datasheet,) = [p for p in machine.provenance if p.quantity == "vr200 datasheet"]
+    assert datasheet.kind == "assumed"
+    assert "1,789 TFLOP/s" in datasheet.source
+    stand_in = machine_of(parse_cluster("64x4:gb300"), "nvfp4")
+    assert machine.linear.flop_factor == stand_in.linear.flop_factor
+    assert machine.linear.peak_flop_per_second == 35e15
+    assert [n for n in NAMES if catalog.gpu(n).announced] == ["vr200"]
