@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import accuracy_evidence
+import accuracy_gains
 import accuracy_intervals
 import accuracy_left_out
 import accuracy_one_step
@@ -36,6 +37,7 @@ def page(findings: Findings) -> str:
         HEAD,
         _opening(findings),
         _steps(findings),
+        accuracy_gains.section(findings.predictions),
         accuracy_ranking.section(found),
         accuracy_one_step.section(found.one_step, findings.leave_one_out),
         accuracy_profiles.section(findings.closed_loops, findings.leave_one_out),
