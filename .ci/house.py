@@ -31,7 +31,7 @@ WORDS = frozenset(
     )
 )
 """Not the field's: requested, stated, overlapped, separate, intended, scored, least memory ..."""
-PUBLIC = frozenset(("apart", "Apart", "told_apart", "judged", "host_moe_beside", "num_asked"))
+PUBLIC = frozenset(("apart", "Apart", "told_apart", "judged", "num_asked"))
 """Keys of documents, which stay compatible, and the classes that hold them."""
 KEPT = {token.OP, token.NAME, token.NUMBER, token.STRING} | {
     getattr(token, name)

@@ -77,6 +77,7 @@ SHOWN = 5
 @seq_length(required=False, text="For launches that do not say it: tokens per sequence")
 @global_batch_size(required=False, text="For launches that do not say it: sequences per step")
 @job_option("--runtime", "Runtime of the launch, where its program does not tell.")
+@click.option("--runtime-version", help="As in search; else that of a container image it names.")
 @PROFILE
 @memory_margin(0.0)
 @time_limit(10.0, "Look for a better layout until then.")
@@ -93,6 +94,7 @@ def command(
     seq_length: int | None,
     global_batch_size: int | None,
     runtime: str | None,
+    runtime_version: str | None,
     profiles: tuple[Path, ...],
     memory_margin: float,
     time_limit: float,
@@ -117,7 +119,7 @@ def command(
         text_of=partial(text_next_to, alongside(launch)),
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
-    reading = reader.read(own, request)
+    reading = reader.read(own, request).of_release(own, runtime_version)
     options = SearchOptions(memory_margin=memory_margin, only_written=False)
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)

@@ -112,7 +112,9 @@ RUNTIME = job_option(
 RUNTIME_VERSION = click.option(
     "--runtime-version",
     metavar="VERSION",
-    help="Version you run; a note tells if the rules were checked against another.",
+    help="Release you run: a container (26.04), a version of Megatron Core (0.17) or a month "
+    "(2026-05). Layers of experts are priced for it; a note tells if rules were checked against "
+    "another.  [default: the newest known]",
 )
 
 

@@ -112,7 +112,7 @@ class OfJob(Request):
         "first that trains the job; on a CPU fsdp2.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
-    runtime_version: str | None = Field(None, description="Version of it that runs.")
+    runtime_version: str | None = Field(None, description="Release of it that runs.")
     option: list[str] = Field(
         [],
         description=f"Settings of the runtime, NAME=VALUE: {', '.join(names.RUNTIME_OPTIONS)}.",

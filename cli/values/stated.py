@@ -172,6 +172,7 @@ def question(
         training=training,
         cluster=_with_power(machines, kg_co2_per_kwh, pue),
         runtime=chosen,
+        release=runtime_version,
         options=runtime_options,
         reserve_bytes=reserve_bytes,
         reserve_host_bytes=reserve_host_bytes,

@@ -47,7 +47,6 @@ from trainplan.costmodel.blocks.parts import (
     Part,
     PassSeconds,
     Shapes,
-    by_its_library,
     pass_seconds,
     shapes,
     under_power_limit,
@@ -57,6 +56,7 @@ from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
 from trainplan.costmodel.blocks.trained import frozen_layer, frozen_passes, with_frozen_weights
 from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.kernels import elementwise_seconds
 
 KEY = (
     *("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size"),
@@ -249,32 +249,34 @@ def _scaled(block: Block, measured: Levels, sizes: Sequence[FloatColumn]) -> Blo
 
 
 def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
-    """A layer of its parts, at the clock they allow, with the time the GPU waits for the host."""
+    """A layer of its parts, at the clock they allow, with the time the GPU waits for the host.
+
+    A forward pass that is repeated runs inside a backward pass as a whole: no other micro batch is
+    beside its exchange of tokens.
+    """
     size = columns.size
-    part = replace(
-        part,
-        forward=by_its_library(columns, part.forward),
-        backward=by_its_library(columns, part.backward),
-        tail=by_its_library(columns, part.tail),
-    )
-    part = under_power_limit(columns.machine, part, host.sync_seconds)
-    alone = waits_for_exchange(columns)
+    part = under_power_limit(columns.machine, _graphed(columns, part), host.sync_seconds)
+    alone, exchanged = waits_for_exchange(columns), part.forward.ep_comm
     forward = with_exposed(columns, part.forward, host.forward_seconds)
     backward = with_exposed(columns, part.backward, host.backward_seconds)
     part = replace(part, forward=forward, backward=backward)
     wait = host.waiting_forward(forward.total - alone * forward.ep_comm)
-    wait_back = host.waiting_backward(backward.total - alone * backward.ep_comm)
+    behind = backward.total - alone * backward.ep_comm
+    wait_back = host.waiting_backward(behind)
     recompute_forward = (
         part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
     )
+    if columns.traits.experts.overlaps:
+        whole = exchanged / columns.machine.constants.expert_overlap_exposed
+        recompute_forward = replace(recompute_forward, ep_comm=whole)
+    chosen = *part.modules, norms
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),
         backward=part.backward + pass_seconds(size, host=wait_back),
         weight=part.weight,
         saved_bytes=part.saved_bytes,
         modules=(
-            *part.modules,
-            norms,
+            *(host.repeating(one, behind) for one in chosen),
             *all_but_projections(columns, recompute_forward, part.saved_bytes),
         ),
         recompute_forward=recompute_forward
@@ -285,11 +287,27 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     )
 
 
+def _graphed(columns: Shapes, part: Part) -> Part:
+    """A part of whose layer graphs hold a half: what enters them is copied to where they read.
+
+    Source: NVIDIA/TransformerEngine `pytorch/graph.py`, Graphed: the input forward, and backward
+    the gradients of what leaves the graph, the residual and the input of the experts.
+    """
+    if columns.traits.host.cuda_graph != "partial":
+        return part
+    moved = 2 * columns.storage * columns.tokens * columns.job.model.hidden_size
+    copy = elementwise_seconds(columns.machine, moved / columns.residual_shards)
+    return replace(
+        part,
+        forward=part.forward + pass_seconds(columns.size, elementwise=copy),
+        backward=part.backward + pass_seconds(columns.size, elementwise=2 * copy),
+    )
+
+
 def _end(
     columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
 ) -> Block:
     nothing = np.zeros(columns.size)
-    forward, backward = (by_its_library(columns, one) for one in (forward, backward))
     return Block(
         forward, backward, weight, saved_bytes=nothing, modules=(), recompute_forward=forward
     )

@@ -18,6 +18,8 @@ plugged_gpus: GPUs of plug-ins, and which plug-in each is from.
 plugged_hosts: hosts of plug-ins, and which plug-in each is from.
 products_fit: name of the fit of linear layers in training.
 published_runs: all of them, in the order of their records.
+Release: one release of Megatron Core, and what its layers of experts take of the host.
+release_of: the release of that name, or the newest.
 SourcedDrives: drives of a host of the catalog.
 SourcedHost: one host of the catalog.
 spreads: how far machines, layouts and trials are from the model.
@@ -49,4 +51,5 @@ from trainplan.costmodel.catalog.entries import (
 from trainplan.costmodel.catalog.evidence import evidence_of
 from trainplan.costmodel.catalog.plugged import alongside
 from trainplan.costmodel.catalog.published import published_runs
+from trainplan.costmodel.catalog.releases import Release, release_of
 from trainplan.costmodel.catalog.spreads import LayoutSpreads

@@ -37,8 +37,6 @@ class Constants(Spec):
     triton_attention: PositiveFloat
     """Speed of FlashAttention written in Triton over that of FlashAttention-2."""
 
-    untuned_on_amd: PositiveFloat
-    """Speed of products of torch on AMD's GPUs over that of kernels chosen by timing."""
     rowwise_product: PositiveFloat
     """Forward products in fp8 that scale rows, over those with one scale for a tensor."""
 
@@ -105,9 +103,8 @@ class Constants(Spec):
     """As above, a mixture-of-experts layer with dropless dispatch."""
     host_moe_graph: PositiveFloat
     """As above, with attention and router in CUDA graphs."""
-    host_moe_beside: PositiveFloat
-    """Host time of a layer whose exchange of tokens runs beside compute over that of one whose
-    exchange does not."""
+    host_checkpoint: PositiveFloat
+    """As above, one module that is recomputed by itself, beyond what it launches."""
     host_backward_dense: PositiveFloat
     """Host time of a backward pass over that of a forward pass, dense layer."""
     host_backward_moe: PositiveFloat

@@ -234,6 +234,9 @@ class Job(Spec):
     training: TrainingSpec
     cluster: ClusterSpec
     runtime: str = DEFAULT_RUNTIME
+    release: str | None = None
+    """Software that runs, as it is stated: a container, a version of the runtime's library or a
+    month; null: the newest known."""
     options: RuntimeOptions = RuntimeOptions()
     reserve_bytes: NonNegativeInt = Field(default=0, le=1 << 50)
     """Memory of every GPU that is left to another tenant, such as a rollout engine."""

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import Identical, unknown_name
+from trainplan.costmodel.catalog import release_of
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.plugins import Registry
@@ -137,7 +138,12 @@ def _resolved(key: Identical[Job]) -> RuntimeTraits:
         experts = replace(experts, dispatcher_across="alltoall")
     if USER_BUFFERS.missing(job):
         communication = replace(communication, overlaps_tensor_parallel=False)
-    traits = replace(traits, experts=experts, communication=communication)
+    host = (
+        replace(traits.host, release=release_of(job.release))
+        if traits.on_megatron_core
+        else traits.host
+    )
+    traits = replace(traits, experts=experts, communication=communication, host=host)
     on_job = replace(traits, kernels=kernels, sharding=sharding)
     on_job = on_job.with_options(job.options)
     if job.cluster.on_cpu:

@@ -54,6 +54,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
                 "training": TrainingSpec.model_validate(document["training"]),
                 "cluster": ClusterSpec.model_validate(document["cluster"]),
                 "runtime": document["runtime"],
+                "release": document.get("release"),
                 "options": document.get("options", {}),
                 "reserve_bytes": document.get("reserve_bytes", 0),
                 "reserve_host_bytes": document.get("reserve_host_bytes", 0),

@@ -156,6 +156,8 @@ class OfJob(Document):
     """Where."""
     runtime: str
     """Id of the runtime the plan is made for."""
+    release: str | None
+    """Software that runs, as `--runtime-version` says; null: the newest known."""
     options: dict[str, object]
     """What `--option` set of the runtime; empty: its defaults."""
     reserve_bytes: float
@@ -166,7 +168,7 @@ class OfJob(Document):
 
 def of_job(job: Job) -> dict[str, Any]:
     """The fields of `OfJob`."""
-    same = ("training", "cluster", "runtime", "reserve_bytes", "reserve_host_bytes")
+    same = ("training", "cluster", "runtime", "release", "reserve_bytes", "reserve_host_bytes")
     return {name: getattr(job, name) for name in same} | {
         "model": model_json(job.model),
         "changes_training": tuple(change.says for change in changes_training(job)),

@@ -42,6 +42,10 @@ def assumed(
         default = job.options.fsdp_version is None
         yield Assumed(option="fsdp_version=1", default=default, saves_fraction=None)
     yield from _carriers(on, layout)
+    host = on.traits.host
+    if job.model.moe and on.traits.on_megatron_core and host.cuda_graph != "full_iteration":
+        text = f"--runtime-version {host.release.container}"
+        yield Assumed(option=text, default=job.release is None, saves_fraction=None)
     for name, value in _values(on, layout).items():
         stated = getattr(job.options, name) is not None
         text = f"{name}={str(value).lower() if isinstance(value, bool) else value}"

@@ -41,9 +41,16 @@ def module_notes(on: Context, layout: Layout) -> Iterator[str]:
         )
 
 
+def _release_notes(on: Context) -> Iterator[str]:
+    """A stated release that the catalog has not, where the price depends on it."""
+    if on.job.release and on.job.model.moe and on.traits.on_megatron_core:
+        yield from on.traits.host.release.notes(on.job.release)
+
+
 def setting_notes(on: Context) -> Iterator[str]:
     """One sentence each."""
     yield from length_notes(on)
+    yield from _release_notes(on)
     job = on.job
     options, moe = job.options, job.model.moe
     if job.training.loss_tokens < 1 and not on.traits.kernels.skips_ignored_tokens:

@@ -1,7 +1,9 @@
 """What was read of someone's launch: job, layout, where each field stood, and what is wrong."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.architecture import ModelSpec
@@ -63,6 +65,17 @@ class Reading:
     def legal(self) -> bool:
         """Would the runtime start it, as far as was read?"""
         return not any(problem.verdict == "illegal" for problem in self.problems)
+
+    def of_release(self, launch: Launch, stated: str | None) -> Reading:
+        """The same with the release that is stated, or that the container of the launch names."""
+        image = launch.container
+        release = stated or (image and image.text.rpartition("/")[2])
+        if self.job is None or release is None:
+            return self
+        job = self.job.model_copy(update={"release": release})
+        written = () if stated or image is None else (image,)
+        fields = (Field("release", release, "stated", one.text, one.place) for one in written)
+        return replace(self, job=job, fields=(*self.fields, *fields))
 
 
 @dataclass(frozen=True, slots=True)

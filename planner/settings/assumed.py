@@ -9,7 +9,8 @@ class Assumed(Spec):
     """A setting that the answer is priced with, and what it buys."""
 
     option: str
-    """As `--option` takes it; `transport`: as a cluster file states it of its adapters."""
+    """As `--option` takes it; `transport`: as a cluster file states it of its adapters; of the
+    software `--runtime-version` with its release."""
     default: bool
     """The runtime does so by itself; else the job or the search states it."""
     saves_fraction: float | None

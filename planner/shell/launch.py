@@ -68,6 +68,8 @@ class Launch:
     Accelerate."""
     starter_arguments: tuple[Word, ...] = ()
     """Other words for the starter, such as `--config_file x.yaml` of Accelerate."""
+    container: Word | None = None
+    """What names the image that it runs in: `--container-image=nvcr.io/nvidia/nemo:26.04`."""
     problems: tuple[Problem, ...] = ()
     """Of the script itself: what was not taken or not read, and where."""
 

@@ -41,6 +41,7 @@ _OPTIONS = {
     "accelerate": ACCELERATE,
     "python": PYTHON,
 }
+_CONTAINER = re.compile(r"(?:nemo|megatron)[\w./-]*:v?\d")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NO_TRAINING = names("pip venv ensurepip json.tool http.server pytest py_compile")
 
@@ -141,6 +142,7 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
         arguments=parts.arguments,
         environment=environment,
         starter_arguments=() if name == "python" else parts.others,
+        container=next((word for word in outer if _CONTAINER.search(word.text)), None),
         problems=(*around.problems, *command.problems, *parts.problems),
     )
     return _counted(launch, parts, outer, around.job)

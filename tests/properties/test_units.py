@@ -45,7 +45,13 @@ SECONDS = {
     ),
     *("inter_node_alpha", "inter_node_alpha_per_doubling", "p2p_alpha", "alltoall_alpha"),
     *("dispatch_sync_seconds", "host_dense", "host_legacy", "host_tp", "host_fsdp", "host_moe"),
-    *("host_moe_graph", "overhead_seconds", "fixed_overhead_seconds", "latency_us"),
+    *(
+        "host_moe_graph",
+        "host_checkpoint",
+        "overhead_seconds",
+        "fixed_overhead_seconds",
+        "latency_us",
+    ),
 }
 """Fields of a machine, its constants and its fabric that are times."""
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
+from trainplan.costmodel.catalog import Release, release_of
 from trainplan.costmodel.job import Attention, CrossEntropy, Float8Recipe, Graph, RuntimeOptions
 from trainplan.costmodel.runtimes.traits.settings import stated_or
 
@@ -24,8 +26,6 @@ class Kernels:
     eager_loss_bytes: float | None = None
     """As above, where torch's own loss (`unfused`) is compiled with the layers or apart (`jit`),
     which leaves logits and gradient; null: the loss is another."""
-    tuned_products: bool = False
-    """The kernel of each product is chosen by timing; else by the library's rule of thumb."""
     dropout: bool = False
     """Masks of attention (unfused) and residual dropout are kept."""
     skips_ignored_tokens: bool = False
@@ -79,6 +79,8 @@ class Host:
     """Which fitted host time a layer takes."""
     cuda_graph: Graph = "none"
     """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
+    release: Release = field(default_factory=partial(release_of, None))
+    """Of Megatron Core: what a layer of experts takes of the host."""
 
     def with_options(self, options: RuntimeOptions) -> Host:
         """That of a run that may state its graphs."""

@@ -73,6 +73,7 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
             training=_training(run),
             cluster=_cluster(run),
             runtime=_runtime(run),
+            release=run.release,
             options=options_of(run),
         )
     except Skip as skip:

@@ -63,6 +63,7 @@ def search_command(plan: Plan, name: str) -> str:
         ("--seq-length", str(training.seq_length)),
         *_training_words(training),
         *([("--runtime", job.runtime)] if named else []),
+        *([("--runtime-version", job.release)] if job.release else []),
         *(("--option", text) for text in stated),
         *_reserved(job),
         *(_choice(text) for text in plan.choices),
