@@ -64,6 +64,7 @@ def _sharded(candidates: Candidates, own: LayerSeconds, params: TowerParams) -> 
         forward_alone=trained.forward_alone + frozen.forward_alone,
         backward_alone=trained.backward_alone,
         recompute_forward=nothing,
+        slowing=trained.slowing,
     )
     each = _times(own, 1 / layers)
     found = _times(overlapped_layer(contention_of(candidates), each, traffic, each), layers)

@@ -152,7 +152,18 @@ class StateGroups:
             gather=collective_rate(machine, "all_gather", self.shard),
             shards=self.shards,
             ranks=self.shards * self.replica.size,
+            rails=_rails(machine, self.shard),
         )
+
+
+RAILS = 8
+"""GPUs of a usual node, each with a rail. Source: the nodes `fsdp_contention` was fitted on."""
+
+
+def _rails(machine: Machine, ranks: Group) -> FloatColumn:
+    """As `Wires.rails`; a group of one domain, and of as many GPUs as a node has, has all."""
+    share = ranks.inside / min(RAILS, machine.domain_gpus)
+    return np.where(ranks.nodes > 1, np.minimum(1.0, share), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +180,12 @@ class Wires:
     shards: FloatColumn
     ranks: FloatColumn
     """All that sum one gradient."""
+    rails: FloatColumn
+    """Share of a node's rails that a group between nodes sends on, and so of NCCL's channels.
+
+    Source: derived; NVIDIA/nccl `src/graph/search.cc`, ncclTopoCompute: a channel leaves a node by
+    one NIC, so a group with a member in each has as many as one NIC feeds, each a block on an SM.
+    """
 
     def reduction(self, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.

@@ -21,6 +21,9 @@ from trainplan.costmodel.traffic.data_parallel import (
     gradient_message_bytes,
 )
 
+TINY = 1e-30
+"""Seconds below which there are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class PassTraffic:
@@ -34,6 +37,8 @@ class PassTraffic:
     backward_alone: FloatColumn
     recompute_forward: FloatColumn
     """Where the forward pass is repeated in full, before the backward pass."""
+    slowing: FloatColumn
+    """Of compute beside it, over that of traffic on all rails of a node. Source: `Wires.rails`."""
 
     def take(self, rows: IntColumn) -> PassTraffic:
         """Some of the rows."""
@@ -72,6 +77,7 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
             only(either, wires.gather),
             wires.reduction(sharded=either, whole=whole),
             copies_of(candidates, wires.shards, wires.ranks).where(either),
+            wires.rails,
         )
         for wires in (dense_wires(some), expert_wires(some))
     ]
@@ -81,7 +87,7 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
         own = unit.trained or unit.params
         held = (unit.params.shared[one], unit.params.expert[one])
         states = zip(held, (own.shared[one], own.expert[one]), rates, strict=True)
-        gathered, recompute_forward, reduced, filled, emptied = _wire_seconds(
+        gathered, recompute_forward, reduced, filled, emptied, slowed = _wire_seconds(
             machine, traits, unit.matrices, states
         )
         alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
@@ -91,6 +97,7 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
             forward_alone=gathers * (unit.root * gathered + filled),
             backward_alone=(not unit.root) * third * filled + alone * reduced + emptied,
             recompute_forward=third * recompute_forward,
+            slowing=slowed / np.maximum(gathered + reduced, TINY),
         )
         result.append(traffic.take(key))
     return result
@@ -100,7 +107,7 @@ def _wire_seconds(
     machine: Machine,
     traits: RuntimeTraits,
     matrices: int,
-    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate, Copies]]],
+    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate, Copies, FloatColumn]]],
 ) -> FloatColumn:
     """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
 
@@ -110,18 +117,21 @@ def _wire_seconds(
     """
     fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
-    for params, trained, (gather, reduction, copies) in states:
+    for params, trained, (gather, reduction, copies, slowing) in states:
         freed = fetches.freed(params)
         calls = [fetches.calls(n, fetches.gathered_params, matrices) for n in (params, freed)]
         reductions = fetches.calls(trained, fetches.reduced_params, matrices)
+        gathered = gather.in_calls(calls[0]).seconds(machine.storage_bytes * params)
+        reduced = reduction.in_calls(reductions).seconds(message_bytes * trained)
         seconds.append(
             (
-                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params),
+                gathered,
                 gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed)
                 + copies.gather * freed,
-                reduction.in_calls(reductions).seconds(message_bytes * trained),
+                reduced,
                 copies.gather * params,
                 copies.reduce * trained,
+                slowing * (gathered + reduced),
             )
         )
     return np.asarray(np.sum(seconds, axis=0))
@@ -133,17 +143,21 @@ def overlapped_layer(
     """A layer with what its traffic exposes while it runs beside the passes of `window`.
 
     One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
-    takes bandwidth from compute.
+    takes bandwidth from compute. What a repeated forward pass adds hides traffic of the backward
+    pass too, which runs beside both.
     Source: Zhao et al., arXiv:2304.11277, section 3.3.
     """
-    forward = _exposed(contention, traffic.forward, window.forward) + traffic.forward_alone
-    backward = _exposed(contention, traffic.backward, window.backward) + traffic.backward_alone
+    slows = contention * (traffic.slowing if contention < 1.0 else np.ones(1))
+    forward = _exposed(slows, traffic.forward, window.forward) + traffic.forward_alone
+    backward = _exposed(slows, traffic.backward, window.backward)
+    whole = window.backward + window.recompute_forward
+    again = _exposed(slows, traffic.backward + traffic.recompute_forward, whole) - backward
+    backward = backward + traffic.backward_alone
     return LayerSeconds(
         layer.forward + forward,
         layer.backward + backward,
         weight=layer.weight,
-        recompute_forward=layer.recompute_forward
-        + _exposed(contention, traffic.recompute_forward, window.recompute_forward),
+        recompute_forward=layer.recompute_forward + again,
         recompute=layer.recompute,
         traffic=forward + backward,
         waiting=layer.waiting,
@@ -172,7 +186,7 @@ def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
     )
 
 
-def _exposed(contention: float, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
+def _exposed(contention: FloatColumn, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
     """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
     overlapped = np.minimum(traffic, compute)
     return traffic - overlapped + contention * overlapped

@@ -15,6 +15,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
+from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
 from trainplan.costmodel.step import price
@@ -216,3 +217,37 @@ def test_embedding_and_head_are_at_the_root_where_only_layers_are_units(job_of, 
     wire = layer_traffic(job, params, root=True, zero_stage=3)
     alone = wire.forward_alone + wire.backward_alone
     assert (priced.seconds.embedding.traffic == pytest.approx(alone, rel=1e-6)) == apart
+
+
+def test_traffic_of_the_backward_pass_hides_behind_a_repeated_forward_pass_too(job_of):
+    """What the repeated pass adds is what both passes take beyond the backward pass alone."""
+    job = job_of("fms-fsdp")
+    found = layer_traffic(job, 1e9, zero_stage=3)
+    wire = float(found.backward[0])
+    for backward, again in ((0.2 * wire, 0.3 * wire), (0.8 * wire, 0.6 * wire), (2 * wire, wire)):
+        columns = (backward, backward, 0.0, again, 0.0, 0.0, 0.0)
+        layer = LayerSeconds(*(np.array([one]) for one in columns))
+        priced = overlapped_layer(0.3, layer, found, layer)
+
+        def lasts(compute):
+            hidden = min(wire, compute)
+            return compute + wire - 0.7 * hidden
+
+        assert priced.backward == pytest.approx(lasts(backward))
+        assert priced.backward + priced.recompute_forward == pytest.approx(lasts(backward + again))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "layout", "shared", "expert"),
+    [
+        ("8x8:h100-sxm", {"tp": 2, "dp": 32, "ep": 8}, 4 / 8, 1 / 8),
+        ("8x8:h100-sxm", {"dp": 64, "ep": 2}, 1.0, 4 / 8),
+        ("1x8:h100-sxm", {"tp": 2, "dp": 4, "ep": 2}, 1.0, 1.0),
+        ("16x4:gb200", {"dp": 64, "ep": 4}, 1.0, 1.0),
+    ],
+)
+def test_a_group_on_few_rails_of_a_node_slows_compute_less(cluster, layout, shared, expert):
+    machine = machine_of(cluster_of(cluster), "bf16")
+    table = LayoutTable.of([Layout(zero_stage=3, **layout)])
+    found = [one.wires(machine).rails for one in state_groups(machine, table)]
+    assert found == [pytest.approx(shared), pytest.approx(expert)]
