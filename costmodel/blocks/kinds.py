@@ -47,6 +47,7 @@ from trainplan.costmodel.blocks.parts import (
     Part,
     PassSeconds,
     Shapes,
+    by_its_library,
     pass_seconds,
     shapes,
     under_power_limit,
@@ -255,7 +256,14 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     beside its exchange of tokens.
     """
     size = columns.size
-    part = under_power_limit(columns.machine, _graphed(columns, part), host.sync_seconds)
+    part = _graphed(columns, part)
+    part = replace(
+        part,
+        forward=by_its_library(columns, part.forward),
+        backward=by_its_library(columns, part.backward),
+        tail=by_its_library(columns, part.tail),
+    )
+    part = under_power_limit(columns.machine, part, host.sync_seconds)
     alone, exchanged = waits_for_exchange(columns), part.forward.ep_comm
     forward = with_exposed(columns, part.forward, host.forward_seconds)
     backward = with_exposed(columns, part.backward, host.backward_seconds)
@@ -308,6 +316,7 @@ def _end(
     columns: Shapes, forward: PassSeconds, backward: PassSeconds, weight: FloatColumn
 ) -> Block:
     nothing = np.zeros(columns.size)
+    forward, backward = (by_its_library(columns, one) for one in (forward, backward))
     return Block(
         forward, backward, weight, saved_bytes=nothing, modules=(), recompute_forward=forward
     )

@@ -271,6 +271,19 @@ FASTEST, SLOWEST = 0.7, 1.2
 speeds of the catalog, 0.65 to 0.95 of burst."""
 
 
+def by_its_library(candidates: Candidates, seconds: PassSeconds) -> PassSeconds:
+    """A pass with its products as fast as the runtime's library of the GPU's vendor runs them.
+
+    The catalog's curves are those of kernels chosen by timing. Source: `untuned_on_amd`;
+    `Kernels.tuned_products`; products that were measured are what they are.
+    """
+    machine = candidates.machine
+    known = candidates.traits.kernels.tuned_products or machine.linear.residuals is not None
+    if known or not machine.architecture.startswith("cdna"):
+        return seconds
+    return replace(seconds, gemm=seconds.gemm / machine.constants.untuned_on_amd)
+
+
 def under_power_limit(machine: Machine, part: Part, sync_seconds: float) -> Part:
     """A part of a layer with its products at the clock its duty allows.
 

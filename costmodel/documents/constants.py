@@ -37,6 +37,8 @@ class Constants(Spec):
     triton_attention: PositiveFloat
     """Speed of FlashAttention written in Triton over that of FlashAttention-2."""
 
+    untuned_on_amd: PositiveFloat
+    """Speed of products of torch on AMD's GPUs over that of kernels chosen by timing."""
     rowwise_product: PositiveFloat
     """Forward products in fp8 that scale rows, over those with one scale for a tensor."""
 

@@ -89,6 +89,8 @@ class SustainedFit(Sourced):
     """Speed of matrix products in a training loop over that of a short burst."""
 
     kind: EvidenceKind = "measured"
+    sources: int | None = None
+    """Sources of the published runs that it was fitted on; null: of none."""
 
 
 class FittedConstants(Spec):

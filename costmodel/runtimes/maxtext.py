@@ -26,7 +26,10 @@ MAXTEXT = RuntimeTraits(
     name="maxtext",
     version="e591f30c (2026-08-22)",
     kernels=Kernels(
-        attention="flash", elementwise="fused", head_bytes_per_logit=HEAD_BYTES["unfused"]
+        attention="flash",
+        elementwise="fused",
+        head_bytes_per_logit=HEAD_BYTES["unfused"],
+        tuned_products=True,  # xla_gpu_autotune_level
     ),
     # nothing waits for Python between two kernels of a program
     host=Host(layer="fused", cuda_graph="full_iteration"),

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
-from fit_rows import Row, speed_key
+from fit_parameters import constants_at, sustained
+from fit_rows import ATTENTION_PRIOR, Row, speed_key
 
 from trainplan.costmodel import catalog
 
@@ -30,7 +30,8 @@ def write(theta: Mapping[str, float], rows: Sequence[Row]) -> None:
             gpu, precision = words
             value = sustained(theta, gpu, precision)
             source = origin(rows, name)
-            kind = ', kind = "stand-in"' if source.startswith("inferred") else ""
+            count = len(own_sources(rows, name))
+            kind = f", sources = {count}" if count else ', kind = "stand-in"'
             text = with_speed(text, gpu, f"{precision} = {{ value = {value:.3f}{kind}", source)
         if kind == "attention":
             value = ATTENTION_PRIOR[words[0]] * math.exp(theta[name])
@@ -41,12 +42,19 @@ def write(theta: Mapping[str, float], rows: Sequence[Row]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+def own_sources(rows: Sequence[Row], name: str) -> set[str]:
+    """Sources of the runs of a GPU and precision whose speed it is."""
+    return {
+        row.run.source_group for row in rows if name == "speed {} {}".format(*speed_key(row.case))
+    }
+
+
 def origin(rows: Sequence[Row], name: str) -> str:
     """How many runs stand behind a sustained speed."""
     own = [row for row in rows if name == "speed {} {}".format(*speed_key(row.case))]
     if not own:
         return "inferred from its architecture by examples/accuracy/fit.py, no run of its own"
-    sources = len({row.run.source_group for row in own})
+    sources = len(own_sources(rows, name))
     return f"fitted on {len(own)} published runs of {sources} sources, examples/accuracy/fit.py"
 
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fit_rows import Row, speed_key
+from fit_problem import EVIDENCE, SIGMA
+from fit_rows import ATTENTION_PRIOR, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.constants import Constants
@@ -29,21 +30,18 @@ configs/system/b200_bf16_ceperm.json; a10g, whose products were fitted on such l
 MEASURED_BY = {("b200", "bf16"): "simumax", ("a10g", "bf16"): "mist"}
 """Source whose authors measured them too: left out together with it."""
 MEASURED_SPREAD = 0.05
+SOURCE_SPREAD = 0.08
+"""How far sources differ in the speed of one GPU, as a logarithm: runs of one agree by more.
+
+Source: medians of sources about those of their GPU and precision, 0.06 to 0.1 (GB200 in fp8: -5,
+-11 and -18 % in three of them).
+"""
 AUTHORS = {"simumax": "simumax", "mist": "mist", "sailor": "sailor", "papers": "korthikanti"}
 """What the source of a prior says where the authors of a source of runs measured it."""
 VAGUE = 0.5
 """Least spread of such a prior where that source is left out: their number is not known then.
 
 Source: assumed; a factor of 1.6 either way, as wide as the widest priors but three.
-"""
-ATTENTION_PRIOR = {"ampere": 0.68, "ada": 0.68, "hopper": 0.65, "blackwell": 0.555}
-"""Largest share of peak that fused attention reaches at burst clocks, before any run is seen.
-
-Source: `e s / (s + s_half)` through kernels of 512 to 16k tokens. A100: 0.654 forward, sglang
-0.5.10, and 0.714 by 0.620 forward and backward, FlashAttention-2. H100: 0.662, FlashAttention-3,
-and 0.628 and 0.658, sglang 0.5.14 and vllm 0.24.0. B200: 0.551 and 0.561, likewise. From
-ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce and
-Dao-AILab/flash-attention@0251105a2fb19d2957484b7f023cd8c115286ced, assets.
 """
 
 
@@ -67,12 +65,23 @@ def parameters(rows: Sequence[Row]) -> list[Parameter]:
         for a in architectures
         for c in CLASS_PRIOR
     ]
-    gpus = [
-        Parameter(f"speed {g} {p}", MEASURED_SPREAD if (g, p) in MEASURED_SPEED else GPU_SPREAD)
-        for g, p in sorted(speeds)
-    ]
+    gpus = [Parameter(f"speed {g} {p}", speed_spread(rows, g, p)) for g, p in sorted(speeds)]
     attention = [Parameter(f"attention {a}", ATTENTION_SPREAD) for a in architectures]
     return constants + classes + families + gpus + attention
+
+
+def speed_spread(rows: Sequence[Row], gpu: str, precision: str) -> float:
+    """Spread of a GPU's speed about its architecture, or about what somebody measured of it.
+
+    Source: derived; n sources that differ by SOURCE_SPREAD say as much as n / SOURCE_SPREAD^2,
+    however many runs they have. What the weights of the runs say beyond that is taken from the
+    prior, so that the most probable speed is that of a hierarchy with sources as its units.
+    """
+    own = [row for row in rows if speed_key(row.case) == (gpu, precision)]
+    known = len({row.run.source_group for row in own}) / SOURCE_SPREAD**2
+    counted = EVIDENCE / SIGMA**2 * sum(row.weight for row in own)
+    spread = MEASURED_SPREAD if (gpu, precision) in MEASURED_SPEED else GPU_SPREAD
+    return spread * math.sqrt(min(1.0, known / counted)) if counted else spread
 
 
 def spreads_without(wanted: Sequence[str], spreads: Sequence[float], source: str) -> list[float]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
-from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
-from fit_rows import FloatColumn, Pair, Row, speed_key
+from fit_parameters import constants_at, sustained
+from fit_rows import ATTENTION_PRIOR, FloatColumn, Pair, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.candidates.context import context_of

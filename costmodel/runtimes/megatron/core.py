@@ -188,6 +188,7 @@ MEGATRON_CORE = RuntimeTraits(
         attention="flash",
         elementwise="fused",
         head_bytes_per_logit=HEAD_BYTES["unfused"],
+        tuned_products=True,  # ROCm/TransformerEngine, TE_HIPBLASLT_TUNING_RUN_COUNT
         separate_operations=True,
         pads_vocabulary=True,
     ),

@@ -26,6 +26,8 @@ class Kernels:
     eager_loss_bytes: float | None = None
     """As above, where torch's own loss (`unfused`) is compiled with the layers or apart (`jit`),
     which leaves logits and gradient; null: the loss is another."""
+    tuned_products: bool = False
+    """The kernel of each product is chosen by timing; else by the library's rule of thumb."""
     dropout: bool = False
     """Masks of attention (unfused) and residual dropout are kept."""
     skips_ignored_tokens: bool = False

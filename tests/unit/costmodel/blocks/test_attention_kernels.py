@@ -1,19 +1,24 @@
 """Which kernel of attention a runtime has, and how fast it is."""
 
+import numpy as np
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed
+from trainplan.costmodel.blocks.parts import by_its_library, pass_seconds
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.planner.questions.estimation import check_model, estimate
 
 
 @pytest.mark.parametrize(
-    ("gpu", "old", "new"), [("a100-sxm-80gb", 1.0, 1.0), ("h100-sxm", None, 1.0)]
+    ("gpu", "old", "new"),
+    [("a100-sxm-80gb", 1.0, 1.0), ("h100-sxm", None, 1.0), ("mi300x", None, 1.0)],
 )
 def test_kernels_of_another_time_are_slower_than_the_best(gpu, old, new):
     machine = machine_of(parse_cluster(f"1x8:{gpu}"), "bf16")
@@ -68,3 +73,26 @@ def test_llm_foundry_runs_triton_unless_told_otherwise(job_of):
 def test_a_kernel_that_a_runtime_lacks_is_refused(job_of, runtime, stated):
     with pytest.raises(SpecError, match=f"attention={stated}: {runtime} has no such kernel"):
         check_model(job_of(runtime, stated))
+
+
+def test_flash_attention_2_of_torch_is_triton_on_amd_and_products_are_untuned(make_job):
+    def layer(runtime, gpu):
+        job = make_job("llama3-8b", f"1x8:{gpu}", 8, 8192).model_copy(update={"runtime": runtime})
+        return job, traits_of(job).kernels
+
+    assert layer("torchtitan", "mi300x")[1].attention == "triton"
+    assert layer("torchtitan", "h100-sxm")[1].attention == "flash2"
+    assert layer("nemo", "mi300x")[1].attention == "flash"
+    for runtime, gpu, slower in (
+        ("torchtitan", "mi300x", True),
+        ("nemo", "mi300x", False),
+        ("torchtitan", "h100-sxm", False),
+    ):
+        job, _ = layer(runtime, gpu)
+        machine = machine_of(job.cluster, "bf16")
+        context = context_of(job, machine).with_table(LayoutTable.of([Layout(dp=8)]))
+        seconds = pass_seconds(1, gemm=np.ones(1), attention=np.ones(1))
+        found = by_its_library(context, seconds)
+        share = machine.constants.untuned_on_amd if slower else 1.0
+        assert found.gemm == pytest.approx(1 / share)
+        assert found.attention == 1

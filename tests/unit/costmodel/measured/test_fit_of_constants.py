@@ -15,14 +15,17 @@ examples.on_path("accuracy")
 import fit_left_out  # noqa: E402
 from fit_catalog import with_speed  # noqa: E402
 from fit_parameters import (  # noqa: E402
+    MEASURED_SPREAD,
+    SOURCE_SPREAD,
     VAGUE,
     at_catalog,
     constants_at,
+    speed_spread,
     spreads_without,
     value_of,
 )
-from fit_problem import Problem  # noqa: E402
-from fit_rows import strict_rows  # noqa: E402
+from fit_problem import EVIDENCE, SIGMA, Problem  # noqa: E402
+from fit_rows import speed_key, strict_rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +74,25 @@ def test_what_the_runs_say_of_a_number_lies_between_nothing_and_all(rows):
     assert 0.99 < learnt[2] < 1.0
     sure = Problem(list(rows), np.full(3, 0.03), np.zeros(3), zeros, slope).learnt(everything)
     assert sure[1] < learnt[1] / 10
+
+
+def test_a_speed_that_one_source_measured_goes_half_the_way_to_it_however_many_runs_it_has(rows):
+    """22 runs of SimuMax on B200 are one source, and so is one run of it."""
+    own = [row for row in rows if row.source == "simumax"]
+    assert {speed_key(row.case) for row in own} == {("b200", "bf16")}
+    slope, off = np.ones((len(own), 1)), np.full(len(own), -0.02)
+    spread = np.array([speed_spread(own, "b200", "bf16") / MEASURED_SPREAD * SOURCE_SPREAD])
+    moved = Problem(own, spread, np.zeros(1), off, slope)._normal(
+        np.zeros(1), [(slope, off, EVIDENCE / SIGMA**2 * np.array([row.weight for row in own]))]
+    )
+    evidence, descent = moved[0][0, 0], moved[1][0]
+    assert descent / (evidence + 1 / spread[0] ** 2) == pytest.approx(0.01)
+
+
+def test_runs_on_gpus_of_amd_are_fitted_and_boards_of_one_chip_are_one_speed(rows):
+    keys = {speed_key(row.case)[0] for row in rows}
+    assert {"mi300x", "mi325x", "mi355x", "gb300", "h100-sxm"} <= keys
+    assert keys.isdisjoint({"mi350x", "b300", "h100-sxm-96gb-500w"})
 
 
 def test_what_authors_measured_is_not_known_where_their_runs_are_left_out():
