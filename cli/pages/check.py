@@ -6,7 +6,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, Table, headed, number, stacked, table
 from trainplan.cli.documents import CheckDocument, place_text
-from trainplan.cli.pages.parts.differences import gain
+from trainplan.cli.pages.parts.differences import gain, release_line
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
@@ -52,6 +52,9 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     if found.lints:
         yield _lints_part(found.lints)
     yield from _edits_part(found)
+    if found.estimate is not None:
+        saved = [*(one.saved_s for one in found.lints), *(one.saved_s for one in found.edits)]
+        yield from release_line((one or 0.0) / found.estimate.step_time_s for one in saved)
     yield from _fields_part(reading.fields)
     if notes:
         yield notes_part(notes)

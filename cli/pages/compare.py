@@ -6,7 +6,12 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.documents import CompareDocument
-from trainplan.cli.pages.parts.differences import differences_table, fields_table, memories_table
+from trainplan.cli.pages.parts.differences import (
+    differences_table,
+    fields_table,
+    memories_table,
+    release_line,
+)
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line
 from trainplan.cli.words import layout_line
 from trainplan.planner.comparisons import Comparison, Side
@@ -30,6 +35,7 @@ def compare_page(found: Comparison) -> Iterator[Part]:
         yield "The layout is the same."
     one, other = found.first.estimate, found.second.estimate
     yield differences_table(found.terms, one, other, HEADS)
+    yield from release_line([other.step_time_s / one.step_time_s - 1])
     yield memories_table(one.memory, other.memory, HEADS)
 
 

@@ -13,7 +13,7 @@ def launch_bound_note(on: Context) -> tuple[str, ...]:
     traits = on.traits
     if not on.job.model.moe or traits.host.cuda_graph != "none":
         return ()
-    milliseconds = on.machine.constants.host_moe * 1e3
+    milliseconds = on.machine.constants.host_moe * traits.host.release.experts * 1e3
     text = (
         f"mixture of experts: eager launches of a layer take {milliseconds:.2g} ms of host time, "
         "for which shorter passes wait"

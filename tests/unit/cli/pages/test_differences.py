@@ -7,6 +7,7 @@ from trainplan.cli.pages.parts.differences import (
     change_text,
     gain,
     memories_table,
+    release_line,
     signed,
 )
 from trainplan.costmodel.base.units import GIB
@@ -23,6 +24,14 @@ DENSE = preset("llama3-8b")
 )
 def test_a_gain_has_a_sign_only_where_it_can_be_seen(fraction, text):
     assert gain(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("gains", "named"),
+    [([], False), ([0.0], False), ([0.3, -0.09], False), ([0.3, 0.02], True), ([-0.07], True)],
+)
+def test_a_small_gain_is_beside_what_a_release_moves(gains, named):
+    assert [line.startswith("Gains below 8 %") for line in release_line(gains)] == [True] * named
 
 
 def test_seconds_that_differ_carry_their_sign():
