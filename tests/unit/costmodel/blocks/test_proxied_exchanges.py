@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
 from trainplan.costmodel.blocks.parts import pass_seconds, shapes
 from trainplan.costmodel.calibration import context_for
@@ -16,13 +17,13 @@ from trainplan.planner import estimate
 LAYOUT = Layout(tp=8, pp=4, dp=2, ep=16, micro_batch_size=4, sequence_parallel=True)
 
 
-def job_on(cluster, model="qwen3-30b-a3b", **options):
+def job_on(cluster, model="qwen3-30b-a3b", graph="none", **options):
     return Job(
         model=preset(model),
         training=TrainingSpec(seq_length=4096, global_batch_size=256),
         cluster=cluster_of(cluster),
         runtime="megatron-bridge",
-        options=RuntimeOptions(cuda_graph="none", **options),
+        options=RuntimeOptions(cuda_graph=graph, **options),
     )
 
 
@@ -70,3 +71,24 @@ def test_no_more_of_an_exchange_hides_than_lasts_beside_it():
         assert exposed == pytest.approx(max(share * whole, whole - 3.0))
     plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
     assert with_exposed(plain, seconds, 0 * one) is seconds
+
+
+def test_a_repeated_forward_pass_has_its_exchange_to_itself():
+    plain, overlapped = (
+        blocks(keys).layers[0].recompute_forward.ep_comm[0]
+        for keys in (columns("8xdgx-h100", overlap_moe_a2a=on) for on in (False, True))
+    )
+    assert plain > 0
+    assert overlapped == pytest.approx(plain)
+
+
+def test_a_partial_graph_copies_what_enters_it_once_forward_and_twice_backward():
+    eager, graphed = (
+        blocks(columns("8xdgx-h100", graph=graph)).layers[0] for graph in ("none", "partial")
+    )
+    forward = graphed.forward.elementwise - eager.forward.elementwise
+    backward = graphed.backward.elementwise - eager.backward.elementwise
+    bandwidth = columns("8xdgx-h100").machine.memory_bytes_per_second
+    moved = 2 * 2 * 4 * 4096 * 2048 / 8
+    assert forward[0] == pytest.approx(moved / bandwidth, rel=0.5)
+    assert backward[0] == pytest.approx(2 * forward[0], rel=1e-6)

@@ -96,6 +96,12 @@ def test_adapters_of_a_run_are_those_of_its_recipe():
     assert case("accelerate", layout={"zero_stage": 3}).job.options.adapter_dtype is None
 
 
+def test_the_release_of_a_run_is_that_of_its_job():
+    record = run_of().model_copy(update={"release": "nemo 26.04"})
+    assert case_of(record).job.release == "nemo 26.04"
+    assert case("megatron-lm").job.release is None
+
+
 def test_inputs_of_activations_in_fp8_are_as_a_run_states():
     stored = {"activation_func_fp8_input_store": True}
     assert case("nemo", layout=stored).job.options.activation_func_fp8_input_store is True

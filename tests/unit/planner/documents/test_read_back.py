@@ -19,6 +19,15 @@ def test_what_is_read_back_writes_the_same_document(text):
     assert json.loads(json.dumps(plan_json(plan_from_json(text)))) == json.loads(text)
 
 
+def test_a_release_is_kept_and_an_older_plan_has_none(text, make_job):
+    job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"release": "nemo:26.02"})
+    written = plan_json(search(job))
+    assert written["release"] == "nemo:26.02"
+    assert plan_from_json(json.dumps(written)).job.release == "nemo:26.02"
+    older = {name: value for name, value in json.loads(text).items() if name != "release"}
+    assert plan_from_json(json.dumps(older)).job.release is None
+
+
 def test_memory_is_of_every_pipeline_rank_once(text):
     for change in ([], 7):
         document = json.loads(text)

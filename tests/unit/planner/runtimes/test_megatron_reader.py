@@ -1,5 +1,7 @@
 """A launch of Megatron-LM becomes a job and a layout, each field with where it comes from."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests import megatron_jobs as models
@@ -351,3 +353,13 @@ def test_ways_to_offload_without_a_price_are_named(more, dest):
     assert f"unmodelled_{dest}" in causes(reading, "unmodelled")
     idle = more.split("--")[-1]
     assert f"ignored_{dest}" in causes(read(f"--{idle}"), "ignored")
+
+
+def test_a_release_is_that_of_the_container_or_what_is_stated():
+    image = word("--container-image=nvcr.io/nvidia/nemo:26.04.01")
+    run = replace(launch(LLAMA + VOCABULARY), container=image)
+    found = MEGATRON_LM.read(run, REQUEST)
+    named = found.of_release(run, None)
+    assert named.job.release == field(named, "release").value == "nemo:26.04.01"
+    assert found.of_release(run, "26.02").job.release == "26.02"
+    assert found.of_release(replace(run, container=None), None) is found

@@ -122,6 +122,20 @@ def test_other_words_of_the_starter_are_kept():
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "image"),
+    [
+        ("srun --container-image=nvcr.io/nvidia/nemo:26.04 torchrun x.py", "nemo:26.04"),
+        ("docker run --gpus all nvcr.io/nvidia/nemo:26.04 torchrun x.py", "nemo:26.04"),
+        ("srun --container-image=ubuntu:24.04 torchrun x.py", None),
+        ("torchrun x.py --data nemo:26.04", None),
+    ],
+)
+def test_the_container_that_names_a_release_is_kept(command, image):
+    found = read(command).container
+    assert (found and found.text.rpartition("/")[2]) == image
+
+
 def test_an_option_that_the_starter_does_not_know_is_a_problem():
     (problem,) = read("torchrun --tensor-parallel=8 x.py").problems
     assert (problem.cause, problem.verdict) == ("starter_option_unknown", "illegal")
