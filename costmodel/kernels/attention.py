@@ -11,7 +11,7 @@ from trainplan.costmodel.kernels.products import ForwardBackward, Product, produ
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.residuals import Residuals
 
-HEAD_DIM_EXPONENT = {"hopper": 0.36, "blackwell": 0.68}
+HEAD_DIM_EXPONENT = {"hopper": 0.36, "blackwell": 0.68, "rubin": 0.68}
 """Fused attention slows as (head_dim / 128) to this power below 128, by architecture.
 
 A score costs one exponential whatever the width, and matrix units grew faster than the units of
@@ -79,6 +79,15 @@ def unaligned_factor(element_bytes: int, *widths: int, legacy: bool) -> float:
 
 ATTENTION_BACKWARD_FLOP = 2.5
 """Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1: 5 products against 2."""
+BACKWARD_HALF_LENGTH = {"hopper": 2500.0, "blackwell": 1566.0, "rubin": 1566.0}
+"""Half length of the backward kernel where it starts slower than the forward one.
+
+Source: causal, 128 wide: FlashAttention-3 on H100, 316, 444 and 539 TFLOP/s at 2k, 4k and 8k
+tokens, within 3 % (forward 560, 667 and 685), facebookexperimental/triton pull 3582; on B200, in
+mxfp8, 405, 584, 748 and 860 at 1k to 8k, within 6 %, pull 1692 there. FlashAttention-2 on A100
+takes the length of its forward pass, assets/flash2_a100_fwd_bwd_benchmark.png of
+Dao-AILab/flash-attention@0251105a.
+"""
 SOFTMAX_PASSES, SOFTMAX_PASSES_BACKWARD = 1.5, 2.0
 """Passes over the scores by a fused scale, causal mask and softmax kernel in 16 bits.
 
@@ -115,6 +124,7 @@ def fused_attention_seconds(
     rows: FloatColumn,
     speed: float | FloatColumn,
     calls: IntColumn,
+    slow_start: bool = False,
 ) -> ForwardBackward:
     """Fused causal attention of `flop` forward FLOPs over sequences of `length`, in some calls.
 
@@ -122,7 +132,8 @@ def fused_attention_seconds(
     `speed` is that of the runtime's kernel over the best one for the GPU. On a ring of context
     ranks all but one call see no mask, so what the diagonal wastes is that of the whole sequence.
     Source: efficiency e = e_max s / (s + s_half) fitted per architecture, of heads as wide as a
-    kernel exists for; Dao, arXiv:2307.08691, section 4.1 for the backward pass.
+    kernel exists for; Dao, arXiv:2307.08691, section 4.1 for the backward pass, which may have a
+    `slow_start` (BACKWARD_HALF_LENGTH) where it was not measured.
     """
     constants = machine.constants
     flop = flop * fused_slowness(machine.architecture, dims)
@@ -131,6 +142,9 @@ def fused_attention_seconds(
     )
     seconds = flop / (machine.half.peak_flop_per_second * efficiency * speed)
     backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
+    own = BACKWARD_HALF_LENGTH.get(machine.architecture)
+    if slow_start and own and machine.attention_backward_residuals is None:
+        backward = backward * (length + own) / (length + machine.attention_half_length)
     fixed = calls * constants.attention_fixed_seconds
     sizes = (np.asarray(length, dtype=np.float64), rows, np.asarray(float(sum(dims))))
     return ForwardBackward(

@@ -27,13 +27,16 @@ deterministic kernels and one NCCL algorithm. They are scored, not fitted."""
 
 
 ATTENTION_PRIOR = {
-    "ampere": 0.68, "ada": 0.68, "hopper": 0.65, "blackwell": 0.555, "cdna3": 0.522, "cdna4": 0.714,
+    "ampere": 0.68, "ada": 0.68, "hopper": 0.7, "blackwell": 0.61, "cdna3": 0.522, "cdna4": 0.714,
 }  # fmt: skip
 """Largest share of peak that fused attention reaches at burst clocks, before any run is seen.
 
 Source: `e s / (s + s_half)` through kernels of 512 to 16k tokens. A100: 0.654 forward, sglang
 0.5.10, and 0.714 by 0.620 forward and backward, FlashAttention-2. H100: 0.662, FlashAttention-3,
-and 0.628 and 0.658, sglang 0.5.14 and vllm 0.24.0. B200: 0.551 and 0.561, likewise. From
+and 0.628 and 0.658, sglang 0.5.14 and vllm 0.24.0. FlashAttention-3 of 2026,
+0.743: 685 TFLOP/s of causal 8k, facebookexperimental/triton pull 3582. B200: 0.551 and 0.561,
+likewise, and FlashAttention-4 0.685: 1,418 TFLOP/s of causal 8k, Dao-AILab/flash-attention pull
+2280. From
 ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce and
 Dao-AILab/flash-attention@0251105a2fb19d2957484b7f023cd8c115286ced, assets. CDNA: forward kernels
 over the sustained speed, ROCm/aiter@e4048607a535ace3a2b51ded31b1c8c2d45c0879

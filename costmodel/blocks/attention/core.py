@@ -46,12 +46,12 @@ ROPE_PASSES = 3
 and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
-SELECTED_SPEED = 0.80
+SELECTED_SPEED = 0.72
 """Speed of the gradients of attention to listed keys, over that of fused attention at its best.
 
 Source: derived; NVIDIA/cudnn-frontend pull request 318, 4,096 queries of 64 heads of 512 on SM100:
 0.560, 1.233, 2.155 and 4.019 ms for 128, 512, 1,024 and 2,048 keys, a line of 1.80 us a key (746
-TFLOP/s; a B200's attention reaches 931) and 0.336 ms.
+TFLOP/s; a B200's attention reaches 1,031) and 0.336 ms.
 """
 SELECTED_MORE = 187
 """Keys that take what such a kernel takes beside its keys. Source: derived; as SELECTED_SPEED."""
@@ -253,9 +253,14 @@ def _core(shapes: Shapes) -> ForwardBackward:
     whole = Core(flop, length, rows)
     core = packed_core(shapes, shapes.tokens, whole)
     sizes = core.flop, core.length, dims
-    speed = kernel_speed(shapes.machine, traits.kernels.attention, core.length)
+    kernel = traits.kernels.attention
     seconds = fused_attention_seconds(
-        shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls
+        shapes.machine,
+        *sizes,
+        rows=core.rows,
+        speed=kernel_speed(shapes.machine, kernel, core.length),
+        calls=calls,
+        slow_start=kernel == "flash" and length >= seq_length,
     )
     if model.mixer == "sparse_attention" or model.key_compression:
         return replace(seconds, backward=_selected_backward(shapes, dims))

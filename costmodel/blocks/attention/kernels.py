@@ -12,12 +12,17 @@ assets/flash2_a100_fwd_bwd_benchmark.png of Dao-AILab/flash-attention@0251105a.
 """
 
 
-OUTGROWN = frozenset({"hopper", "cdna3", "cdna4"})
-"""Architectures whose best kernels are far faster than FlashAttention-2, which was written before.
+FLASH2_HALF_LENGTH = 484.0
+"""As above of FlashAttention-2. Source: both passes, causal, within 2 %, the same figure."""
+FLASH2_SHARE = {"hopper": 1.0, "cdna3": 1.0, "cdna4": 1.0, "blackwell": 0.6, "rubin": 0.3}
+"""Speed of FlashAttention-2 over `flash2_on_hopper` where the best kernels are far faster.
 
-Source: `flash2_on_hopper`; MI300X: FlashAttention-2 of Composable Kernel, 353 TFLOP/s forward, 223
-to 231 of both passes (ROCm/flash-attention issue 142), half of the kernels of AITER behind the
-catalog's fit.
+Source: CDNA: of Composable Kernel on MI300X, 353 TFLOP/s forward, 223 to 231 of both passes
+(ROCm/flash-attention issue 142), half of the kernels of AITER behind the catalog's fit. Blackwell:
+derived; it runs on the instructions of Ampere, as fast for each multiprocessor as on Hopper, so
+with 148 for 132 at 1.12 times the FLOP/s of H100, where the best kernel is at 1.9 times:
+333 TFLOP/s of both passes of B200 (Dao-AILab/flash-attention issue 1589, 64 wide). Rubin: as
+Blackwell, at 1.6 times the peak and 224 multiprocessors, assumed.
 """
 
 
@@ -26,11 +31,14 @@ def kernel_speed(
 ) -> float | FloatColumn:
     """Speed of a fused kernel on sequences of `length` over that of the best one for the GPU.
 
-    Source: `Constants`; efficiencies s / (s + s_half) of both kernels, TRITON_HALF_LENGTH.
+    Source: `Constants`, of long sequences; efficiencies s / (s + s_half) of both kernels.
     """
-    constants, native = machine.constants, kernel == "flash" or machine.architecture not in OUTGROWN
-    speed = 1.0 if native else constants.flash2_on_hopper
-    if kernel != "triton":
-        return speed
-    shorter = (length + machine.attention_half_length) / (length + TRITON_HALF_LENGTH)
-    return speed * constants.triton_attention * shorter
+    if kernel not in ("flash2", "triton"):
+        return 1.0
+    constants, share = machine.constants, FLASH2_SHARE.get(machine.architecture)
+    speed = 1.0 if share is None else share * constants.flash2_on_hopper
+    if kernel == "flash2":
+        half = FLASH2_HALF_LENGTH
+    else:
+        speed, half = speed * constants.triton_attention, TRITON_HALF_LENGTH
+    return speed * (length + machine.attention_half_length) / (length + half)

@@ -9,6 +9,7 @@ from trainplan.costmodel.blocks.parts import by_its_library, pass_seconds
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.kernels import fused_attention_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -17,16 +18,38 @@ from trainplan.planner.questions.estimation import check_model, estimate
 
 
 @pytest.mark.parametrize(
-    ("gpu", "old", "new"),
-    [("a100-sxm-80gb", 1.0, 1.0), ("h100-sxm", None, 1.0), ("mi300x", None, 1.0)],
+    ("gpu", "share"),
+    [("a100-sxm-80gb", None), ("h100-sxm", 1.0), ("mi300x", 1.0), ("b200", 0.6)],
 )
-def test_kernels_of_another_time_are_slower_than_the_best(gpu, old, new):
+def test_kernels_of_another_time_are_slower_than_the_best(gpu, share):
     machine = machine_of(parse_cluster(f"1x8:{gpu}"), "bf16")
-    second = machine.constants.flash2_on_hopper if old is None else old
-    assert kernel_speed(machine, "flash", 4096) == new
-    assert kernel_speed(machine, "flash2", 4096) == second
+    second = 1.0 if share is None else share * machine.constants.flash2_on_hopper
+    assert kernel_speed(machine, "flash", 4096) == 1.0
+    assert kernel_speed(machine, "flash2", 1e12) == pytest.approx(second)
+    longer = (4096 + machine.attention_half_length) / (4096 + 484)
+    assert kernel_speed(machine, "flash2", 4096) == pytest.approx(second * longer)
     long = second * machine.constants.triton_attention
     assert kernel_speed(machine, "triton", 1e12) == pytest.approx(long)
+
+
+def test_the_backward_kernel_of_hopper_starts_slower_than_the_forward_one():
+    machine = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
+
+    def ratio(length: int, *, slow_start: bool) -> float:
+        pace = {"speed": 1.0, "slow_start": slow_start, "calls": np.zeros(1), "rows": np.ones(1)}
+        found = fused_attention_seconds(machine, np.ones(1), length, (128, 128), **pace)
+        return float(found.backward[0] / found.forward[0])
+
+    alike = ratio(2048, slow_start=False)
+    assert ratio(2048, slow_start=True) == pytest.approx(alike * (2048 + 2500) / (2048 + 600))
+    assert ratio(10**9, slow_start=True) == pytest.approx(alike, rel=1e-5)
+
+
+def test_torch_takes_the_attention_of_cudnn_on_blackwell(make_job):
+    job = make_job("llama3-8b", "1x8:b200", 8, 8192).model_copy(update={"runtime": "torchtitan"})
+    assert traits_of(job).kernels.attention == "flash"
+    stated = job.model_copy(update={"options": RuntimeOptions(attention="flash2")})
+    assert traits_of(stated).kernels.attention == "flash2"
 
 
 def test_triton_reaches_half_its_speed_sooner():
