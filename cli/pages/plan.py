@@ -237,7 +237,7 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     """What rules of a search say, by name; a choice of the user has no text."""
     rules = [*rules_of_job(job), *launch_rules(job), ranks_straddle()]
-    rules += [*trusted_rules(job), *published_rules(job)]
+    rules += [*trusted_rules(job), *published_rules(job), *published_rules(job, generation=True)]
     return {
         **{rule.name: rule.says for rule in rules},
         ELSEWHERE: "searched under settings that are no slower",

@@ -107,6 +107,7 @@ def _with_fields(
         "deadline_days": None,
         "trusted": False,
         "published": False,
+        "generation": False,
         "near": plan.layout,
     }
     kept = {

@@ -14,7 +14,7 @@ from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents.chosen import chosen_from_json
 from trainplan.planner.documents.document import estimate_json
-from trainplan.planner.evidence import OPTION, PUBLISHED_ONLY
+from trainplan.planner.evidence import OPTION, PUBLISHED_ONLY, PUBLISHED_THERE
 from trainplan.planner.plan import Name, SearchOptions
 from trainplan.planner.space import Choice, parse_choice
 
@@ -178,6 +178,7 @@ def written(text: str) -> Written:
             exclude=tuple(choice for choice in choices if choice.excluded),
             trusted=trusted,
             published=any(name.startswith(PUBLISHED_ONLY) for name in names),
+            generation=any(name.startswith(PUBLISHED_THERE) for name in names),
             search_options="none",
         ),
         optimal=evidence.certificate.optimal,

@@ -13,6 +13,7 @@ is_inside: does a layout break no limit of what was measured?.
 NearRun: a published run near an answer.
 OPTION: the option, with which the names of its rules begin.
 PUBLISHED_ONLY: with which the names of `published_rules` begin.
+PUBLISHED_THERE: as that, of GPUs of one architecture.
 published_rules: what keeps a search to layouts like published ones.
 settings_rules: those rules that are on settings of the runtime.
 stays_inside: as `is_inside`, of a job that is resolved.
@@ -34,6 +35,7 @@ from trainplan.planner.evidence.evidence import (
 from trainplan.planner.evidence.trusted import (
     OPTION,
     PUBLISHED_ONLY,
+    PUBLISHED_THERE,
     published_rules,
     settings_rules,
     trusted_rules,

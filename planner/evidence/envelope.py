@@ -44,6 +44,15 @@ AXES_OF_SCOPE: Mapping[Scope, Sequence[Axis]] = {
 """Axes that have a limit in a scope."""
 
 
+OF_CLUSTER = frozenset(("dp", "dp_replicate"))
+"""Axes that follow from the size of a cluster: runs on GPUs of one kind do not bound them."""
+FEWEST_SOURCES = 3
+"""Publications of runs on GPUs of an architecture from which these say what is usual there.
+
+Source: assumed; one or two ran what they had, as on Ada and CDNA.
+"""
+
+
 class Beyond(Spec):
     """One limit of what was measured that an answer breaks."""
 
@@ -88,6 +97,15 @@ class Limit:
         of_kind = self.scope == "kind" and self.where in FEED_FORWARD
         of_kind = of_kind and self.name != SETTINGS.name
         return (self.scope == "any" or of_kind) and not self.stated
+
+    @property
+    def of_generation(self) -> bool:
+        """Is a layout that breaks it like none on GPUs of its architecture, whatever the cluster?
+
+        Settings are asked of a kind of model there: no run with experts had one.
+        """
+        where = self.scope in ("gpu", "kind on gpu")
+        return where and not self.stated and self.name not in OF_CLUSTER
 
     def broken(self, rows: Rows) -> BoolColumn:
         """Layouts that no run of the scope is like in this axis."""
@@ -153,10 +171,24 @@ class Measurements:
             self._known[scope, key] = tuple(limits) or none
         return self._known[scope, key]
 
-    def of_layouts(self, job: Shape, chosen: Collection[str] = ()) -> tuple[Limit, ...]:
-        """Those `of_layouts`, but for axes of which the user chose a column."""
-        held = (limit for limit in self.limits(job) if limit.of_layouts)
-        return tuple(one for one in held if one.axis and not {*one.axis.columns} & {*chosen})
+    def of_layouts(
+        self, job: Shape, chosen: Collection[str] = (), *, generation: bool = False
+    ) -> tuple[Limit, ...]:
+        """Those `of_layouts`, but for axes of which the user chose a column.
+
+        With `generation` those of its GPUs, too, where enough published runs on them. Settings are
+        not chosen by degrees.
+        """
+        gpus = architecture(job.gpu)
+        there = {run.source for run in self.runs if architecture(run.shape.gpu) == gpus}
+        both = generation and len(there) >= FEWEST_SOURCES
+        held = (one for one in self.limits(job) if one.of_layouts or (both and one.of_generation))
+        fixed, settings = {*chosen}, (SETTINGS.name, TOGETHER.name)
+        return tuple(
+            one
+            for one in held
+            if one.axis and (one.name in settings or not {*one.axis.columns} & fixed)
+        )
 
     def beyond(self, rows: Rows, limits: Iterable[Limit] | None = None) -> tuple[Beyond, ...]:
         """Where the first row leaves what was measured: each axis in the widest scope it leaves.

@@ -93,14 +93,15 @@ def stays_inside(on: Setup | Context, layout: Layout, known: Measurements | None
 
 
 def unpublished(
-    on: Setup | Context, layout: Layout, chosen: Collection[str] = ()
+    on: Setup | Context, layout: Layout, chosen: Collection[str] = (), *, generation: bool = False
 ) -> tuple[Beyond, ...]:
     """What of a layout no run had, or none of its kind of model, whatever the runtime and the GPU.
 
-    What the job states, and axes that the user chose, count for nothing here.
+    With `generation` none on GPUs of its architecture, too. What the job states, and axes that the
+    user chose, count for nothing here.
     """
-    rows = Rows(on, LayoutTable.of([layout]))
-    return measurements().beyond(rows, measurements().of_layouts(rows.job, chosen))
+    rows, known = Rows(on, LayoutTable.of([layout])), measurements()
+    return known.beyond(rows, known.of_layouts(rows.job, chosen, generation=generation))
 
 
 def _near(far: float, run: PublishedRun) -> NearRun:

@@ -15,6 +15,8 @@ OPTION = "--trusted"
 """The option, with which the names of its rules begin."""
 PUBLISHED_ONLY = "published"
 """With which the names of `published_rules` begin."""
+PUBLISHED_THERE = "published on such GPUs:"
+"""With which they begin where they are of GPUs of one architecture."""
 
 
 def trusted_rules(job: Job, known: Measurements | None = None) -> tuple[Rule, ...]:
@@ -23,10 +25,17 @@ def trusted_rules(job: Job, known: Measurements | None = None) -> tuple[Rule, ..
     return _rules(job, every, OPTION, f"drop {OPTION} to try it")
 
 
-def published_rules(job: Job, chosen: Collection[str] = ()) -> tuple[Rule, ...]:
-    """Those limits that hold for all runtimes and GPUs, but for axes that the user chose."""
-    every = measurements().of_layouts(_plain(Setup.of(job)).job, chosen)
-    return _rules(job, every, PUBLISHED_ONLY, "`--slack 0` tries it")
+def published_rules(
+    job: Job, chosen: Collection[str] = (), *, generation: bool = False
+) -> tuple[Rule, ...]:
+    """Those limits that hold for all runtimes and GPUs, but for axes that the user chose.
+
+    With `generation` those of runs on GPUs of its architecture, too.
+    """
+    shape = _plain(Setup.of(job)).job
+    every = measurements().of_layouts(shape, chosen, generation=generation)
+    word = PUBLISHED_THERE if generation else PUBLISHED_ONLY
+    return _rules(job, every, word, "`--slack 0` tries it")
 
 
 def settings_rules(rules: Iterable[Rule], job: Job) -> tuple[Rule, ...]:
@@ -69,7 +78,7 @@ def _rule(on: Setup, limits: Sequence[Limit], word: str, way: str) -> Rule:
         where = next(limit.where for limit in limits if limit.axis == axis)
     elif len(limits) > 1:
         where = (
-            " of this kind" if word == PUBLISHED_ONLY else " of this kind of model, runtime and GPU"
+            " of this kind" if word == PUBLISHED_ONLY else " of this kind of model, runtime or GPU"
         )
     limit = Limit(scope, where, axis)
 

@@ -36,6 +36,9 @@ class SearchOptions(Spec):
     published: bool = False
     """Only layouts like published ones: no limit of all runs, or of those of its kind of model, is
     broken. A search whose answer breaks one tries it."""
+    generation: bool = False
+    """With `published`: like those on GPUs of its architecture, too. A search whose answer is none
+    of these and claims more than a tenth for it tries it."""
     objective: Name = "time"
     """What is best: least time, memory, money or energy, or fewest GPUs."""
     slack: float | None = Field(default=None, ge=0.0)
@@ -105,7 +108,9 @@ class SearchOptions(Spec):
     def _rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
         if self.trusted:
             return trusted_rules(job)
-        return published_rules(job, self.chosen) if self.published else ()
+        if not self.published:
+            return ()
+        return published_rules(job, self.chosen, generation=self.generation)
 
     @property
     def chosen(self) -> frozenset[str]:

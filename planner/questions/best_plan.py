@@ -115,7 +115,7 @@ def search(
     else:
         reached = answer(context)
         if context.budget is not limit and context.budget.spent():
-            published = searched_published(replace(context, budget=limit))
+            published = searched_published(replace(context, budget=limit), generation=True)
             reached = or_published(reached, published)
     # The deadline: the fastest of all these meets it.
     _check_deadline(reached)
@@ -188,7 +188,10 @@ def _answered(
     if instead is None:
         return reached, plan
     other, not_taken = instead
-    return other, with_price_of_published(_plan(context, other, whole), plan, not_taken)
+    own = _plan(context, other, whole)
+    if again := published_instead(context, other, own, None):
+        other, own = again[0], _plan(context, again[0], whole)
+    return other, with_price_of_published(own, other, plan, not_taken)
 
 
 def _plan(context: SearchContext, reached: Reached, whole: Budget) -> Plan:
