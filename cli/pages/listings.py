@@ -164,6 +164,7 @@ HOST_WORDS = {
     "memory_gb_per_s": "memory, GB/s",
     "adam_params_per_s": "Adam, parameters/s",
     "gpus_per_switch": "GPUs on one link",
+    "launch_factor": "launch time, x86 server 1",
     "count": "drives",
     "tb": "each drive, TB",
     "read_gb_per_s": "each drive reads, GB/s",

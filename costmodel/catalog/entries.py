@@ -47,6 +47,7 @@ class SourcedHost(Spec):
     memory_gb_per_s: Sourced | None = None
     adam_params_per_s: Sourced | None = None
     gpus_per_switch: Sourced | None = None
+    launch_factor: Sourced | None = None
     drives: SourcedDrives | None = None
 
 

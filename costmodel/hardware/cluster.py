@@ -114,6 +114,8 @@ class HostSpec(Spec):
     """Parameters that all processors update in a second; null: as published."""
     gpus_per_switch: PositiveInt | None = Field(default=None, le=1 << 10)
     """GPUs that share one link to the processors; null or 1: each has its own."""
+    launch_factor: Amount | None = None
+    """Launch time of its processors over that of the usual x86 server; null: alike."""
     drives: DriveSpec | None = None
     """Null: none that may be written to."""
 

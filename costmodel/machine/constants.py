@@ -27,7 +27,7 @@ from trainplan.costmodel.machine.hardware import (
     powered_clock,
     sustained,
 )
-from trainplan.costmodel.machine.hosts import host_figures, host_link, least_host
+from trainplan.costmodel.machine.hosts import host_figures, host_link, launch_factor, least_host
 from trainplan.costmodel.machine.machine import Machine
 from trainplan.costmodel.profiles import Profile
 
@@ -125,7 +125,7 @@ def _group_machine(
         constants=constants,
         storage_bytes=storage_bytes(precision),
         architecture=spec.architecture,
-        host_factor=spec.host_factor.value if spec.host_factor else 1.0,
+        host_factor=launch_factor(group, spec.host_factor.value if spec.host_factor else 1.0),
         **host,
     )
 

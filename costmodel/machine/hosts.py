@@ -48,6 +48,12 @@ def host_link(group: NodeGroup, link_bytes_per_second: float) -> float:
     return min(shared, host.memory_gb_per_s * GB / group.gpus_per_node)
 
 
+def launch_factor(group: NodeGroup, usual: float) -> float:
+    """Launch time of a group's host over that of an x86 server; `usual` of the GPU's usual node."""
+    host = catalog.host_of(group)
+    return usual if host is None or host.launch_factor is None else host.launch_factor
+
+
 def host_figures(group: NodeGroup, trace: list[Provenance]) -> HostFigures:
     """What is known of the host of a group; where it comes from goes to a trace.
 

@@ -9,7 +9,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.documents import MeasuredRun, RunLayout
-from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
+from trainplan.costmodel.hardware import ClusterSpec, HostSpec, NodeGroup
 from trainplan.costmodel.job import Job, OptimizerSpec, TrainingSpec
 from trainplan.costmodel.layout import RECOMPUTE_MODULES, Layout
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
@@ -21,6 +21,7 @@ from trainplan.costmodel.validate.cases.split import split_into, split_of
 from trainplan.costmodel.validate.cases.unstated import (
     adapters_of,
     nic_of,
+    of_cloud,
     options_of,
     other_task,
     recipe_of,
@@ -127,12 +128,14 @@ def _cluster(run: MeasuredRun) -> ClusterSpec:
     per_node = min(cluster.gpus_per_node or catalog.gpu(gpu).gpus_per_node, gpus)
     if gpus % per_node:
         raise Skip("layout_impossible", f"{gpus} GPUs on nodes of {per_node}")
+    named = of_cloud(cluster, gpu, per_node)
     group = NodeGroup(
         gpu=gpu,
         num_nodes=gpus // per_node,
         gpus_per_node=per_node,
         nvlink_domain=cluster.nvlink_domain,
         nic=nic_of(cluster, gpu, per_node),
+        host=HostSpec(like=named.host) if named and named.host else None,
         memory_gib=run.device_memory_gib or cluster.memory_gib,
         power_limit_w=cluster.power_limit_w,
     )

@@ -16,7 +16,7 @@ from trainplan.costmodel.job import (
     StatePrecision,
     StateType,
 )
-from trainplan.costmodel.presets import machines
+from trainplan.costmodel.presets import Machine, machines
 from trainplan.costmodel.runtimes import RUNTIMES, Recipe
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES, PROXIES, TRANSPORTS
 
@@ -192,23 +192,26 @@ def nic_of(cluster: RunCluster, gpu: str, per_node: int) -> NicSpec | None:
     stated, spec = cluster.nominal_inter_gb_per_s, catalog.gpu(gpu)
     if isinstance(stated, float):
         stated = _of_one_gpu(stated, spec, per_node)
-        named = _of_cloud(cluster, gpu, per_node, stated)
-        carrier = TRANSPORTS.get(cluster.transport or "")
-        return named or NicSpec(per_node=per_node, gb_per_s=stated, transport=carrier)
+        named, carrier = of_cloud(cluster, gpu, per_node), TRANSPORTS.get(cluster.transport or "")
+        usual = NicSpec(per_node=per_node, gb_per_s=stated, transport=carrier)
+        return (named and named.nic) or usual
     if cluster.gpu is None or spec.nic_gb_per_s is None:
         return NicSpec(per_node=per_node, gb_per_s=UNSTATED_NIC)
     return None
 
 
-def _of_cloud(cluster: RunCluster, gpu: str, per_node: int, stated: float) -> NicSpec | None:
-    """Adapters of the named machine of such GPUs with such a network; null: none has."""
-    node = gpu, per_node, cluster.transport
+def of_cloud(cluster: RunCluster, gpu: str, per_node: int) -> Machine | None:
+    """The named machine of such GPUs with such a network; null: none has."""
+    node, stated = (gpu, per_node, cluster.transport), cluster.nominal_inter_gb_per_s
+    if not isinstance(stated, float):
+        return None
+    stated = _of_one_gpu(stated, catalog.gpu(gpu), per_node)
     for one in machines().values():
         nic = one.nic
         if nic and nic.transport and (one.gpu, one.gpus_per_node, nic.transport) == node:
             share = nic.per_node * nic.gb_per_s / per_node
             if math.isclose(share, stated, rel_tol=ROUNDED):
-                return nic
+                return one
     return None
 
 

@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
 from trainplan.costmodel.blocks.parts import pass_seconds, shapes
 from trainplan.costmodel.calibration import context_for
+from trainplan.costmodel.hardware import HostSpec
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine.hosts import launch_factor
 from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner import estimate
@@ -61,14 +64,16 @@ def test_an_exchange_between_nodes_is_waited_for_where_the_host_posts_it():
     assert not waits_for_exchange(columns("8xdgx-h100")).any()
 
 
-def test_no_more_of_an_exchange_hides_than_lasts_beside_it():
-    overlapped = columns("8xp5.48xlarge", overlap_moe_a2a=True)
+@pytest.mark.parametrize(("cluster", "longest"), [("8xdgx-h100", 3.0), ("8xp5.48xlarge", 2.0)])
+def test_no_more_of_an_exchange_hides_than_lasts_beside_it(cluster, longest):
+    """Compute of 2 seconds, or launches of 3 where they do not wait for it."""
+    overlapped = columns(cluster, overlap_moe_a2a=True)
     share = overlapped.machine.constants.expert_overlap_exposed
     one = np.ones(1)
     for whole in (1.0, 10.0):
         seconds = pass_seconds(1, gemm=2 * one, ep_comm=share * whole * one)
         exposed = with_exposed(overlapped, seconds, 3 * one).ep_comm[0]
-        assert exposed == pytest.approx(max(share * whole, whole - 3.0))
+        assert exposed == pytest.approx(max(share * whole, whole - longest))
     plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
     assert with_exposed(plain, seconds, 0 * one) is seconds
 
@@ -92,3 +97,11 @@ def test_a_partial_graph_copies_what_enters_it_once_forward_and_twice_backward()
     moved = 2 * 2 * 4 * 4096 * 2048 / 8
     assert forward[0] == pytest.approx(moved / bandwidth, rel=0.5)
     assert backward[0] == pytest.approx(2 * forward[0], rel=1e-6)
+
+
+def test_a_slow_host_launches_slower_as_the_catalog_or_a_cluster_says():
+    machines = {name: columns(name).machine.host_factor for name in ("8x8:h100-sxm", "8xp5")}
+    usual = catalog.host("p5").launch_factor.value
+    assert machines == {"8x8:h100-sxm": 1.0, "8xp5": usual}
+    stated = cluster_of("8xp5").groups[0].model_copy(update={"host": HostSpec(launch_factor=3.0)})
+    assert launch_factor(stated, usual) == 3.0
