@@ -81,8 +81,9 @@ class Host:
     """Which fitted host time a layer takes."""
     cuda_graph: Graph = "none"
     """What is launched from a CUDA graph: nothing, attention and router, or the whole step."""
-    release: Release = field(default_factory=partial(release_of, None))
-    """Of Megatron Core: what a layer of experts takes of the host."""
+    release: Release = field(default_factory=partial(release_of, "25.11"))
+    """Of Megatron Core: what a layer of experts takes of the host; of other runtimes the release
+    that the constant is of."""
 
     def with_options(self, options: RuntimeOptions) -> Host:
         """That of a run that may state its graphs."""
