@@ -77,7 +77,11 @@ SHOWN = 5
 @seq_length(required=False, text="For launches that do not say it: tokens per sequence")
 @global_batch_size(required=False, text="For launches that do not say it: sequences per step")
 @job_option("--runtime", "Runtime of the launch, where its program does not tell.")
-@click.option("--runtime-version", help="As in search; else that of a container image it names.")
+@click.option(
+    "--runtime-version",
+    metavar="VERSION",
+    help="As in search; else that of a container image which the launch names.",
+)
 @PROFILE
 @memory_margin(0.0)
 @time_limit(10.0, "Look for a better layout until then.")

@@ -13,14 +13,15 @@ def launch_bound_note(on: Context) -> tuple[str, ...]:
     traits = on.traits
     if not on.job.model.moe or traits.host.cuda_graph != "none":
         return ()
-    milliseconds = on.machine.constants.host_moe * traits.host.release.experts * 1e3
+    constants = on.machine.constants
+    milliseconds = constants.host_moe * traits.host.release.experts * 1e3
     text = (
         f"mixture of experts: eager launches of a layer take {milliseconds:.2g} ms of host time, "
         "for which shorter passes wait"
     )
     if GRAPHS in {one.text for one in traits.settings}:
         text += (
-            f"; where they do, graphs of attention and router (`--option {GRAPHS}`) make steps up "
-            "to a third shorter"
+            f"; where they do, graphs of attention and router (`--option {GRAPHS}`) make steps "
+            f"{1 - constants.host_moe_graph / constants.host_moe:.0%} shorter at most"
         )
     return (text,)
