@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
@@ -89,3 +90,14 @@ def test_dropout_costs_the_same_either_way(job_of):
     plain, masked = attention(machine), attention(machine, dropout=True)
     assert masked.forward - plain.forward == pytest.approx(masked.backward - plain.backward)
     assert (masked.forward > plain.forward).all()
+
+
+@pytest.mark.parametrize(("gated", "share"), [(True, 1.0), (False, 0.6)])
+def test_single_kernels_move_more_where_mlps_have_a_gate(make_job, gated, share):
+    job = make_job("small-dense", "1x8:a100-sxm-80gb").model_copy(update={"runtime": "accelerate"})
+    model = job.model.model_copy(update={"gated_mlp": gated})
+    job = job.model_copy(update={"model": model})
+    table = LayoutTable.of([Layout(dp=8)])
+    found = shapes(context_of(job, machine_for(job)).with_table(table))
+    more = found.machine.constants.eager_elementwise - 1
+    assert found.eager == pytest.approx(1 + share * more)
