@@ -65,8 +65,6 @@ class Constants(Spec):
     """Rows a grouped product costs beyond its own, per local expert: loading its weights."""
     expert_extra_rows_weight_gradient: PositiveFloat
     """As above for the weight gradient, which writes fp32."""
-    permute_passes: PositiveFloat
-    """Passes over the routed rows by permutation, un-permutation and weighting."""
     alltoall_alpha: PositiveFloat
     """Seconds to start an all-to-all with unequal splits."""
     alltoall_efficiency: PositiveFloat

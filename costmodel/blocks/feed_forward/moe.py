@@ -20,7 +20,7 @@ from trainplan.costmodel.blocks.operations import (
     separates_experts,
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import (
     bus_factor,
     collective_seconds,
@@ -52,11 +52,13 @@ Source: logits and probabilities are fp32, 4 bytes each, and each is written onc
 """
 
 PERMUTE_PASSES, SORT_PASSES = 2, 4
-"""Passes over the routed rows of measured kernels: tokens are copied to the rows of their experts
-and rows added up to tokens again, one pass each beside the tokens themselves; where a rank has
-several experts, received rows are sorted by expert before the products and back after them.
+"""Passes over the routed rows: tokens are copied to the rows of their experts and rows added up to
+tokens again, one pass each beside the tokens themselves. Where a rank has several experts, rows of
+a plain all-to-all are sorted by expert before the products and back after them; what comes once to
+a rank is copied to its rows there.
 
-Source: derived; Megatron Core `moe/token_dispatcher.py`, `permute` and `sort_chunks_by_idxs`.
+Source: derived; Megatron Core `moe/token_dispatcher.py`, `permute` and `sort_chunks_by_idxs`;
+_DeepepManager, get_permuted_hidden_states_by_experts.
 """
 
 
@@ -214,24 +216,38 @@ def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
 
     Measured kernels take the bytes they move, which are the same backward; what a rank sends is not
     more on the fullest one.
-    Source: `permute_passes`; where measured, PERMUTE_PASSES and SORT_PASSES.
+    Source: PERMUTE_PASSES and SORT_PASSES.
     """
     machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
 
     def routed(rows: FloatColumn) -> FloatColumn:
         return rows / shapes.table.etp * shapes.storage * routing.hidden
 
-    moved = machine.constants.permute_passes * routed(routing.rows)
-    forward = elementwise_seconds(machine, moved)
+    several, once = routing.local_experts > 1, _sends_once(shapes)
+    sorts = np.where(several & ~once, SORT_PASSES, 0)
+    copies = np.where(several & once, _copies(shapes, routing), 1.0) / routing.moe.rows_per_token
+    passes = PERMUTE_PASSES + sorts + 2 * copies
+    forward = elementwise_seconds(machine, passes * routed(routing.rows))
     backward = machine.constants.elementwise_backward * forward
     if speed is None:
         return forward, backward
-    sorts = np.where(routing.local_experts > 1, SORT_PASSES, 0)
     sent, received = routed(routing.sent_rows), routed(routing.rows)
-    passes = PERMUTE_PASSES + sorts + 2 / routing.moe.rows_per_token
     measured = (passes * sent + sorts * (received - sent)) / speed
     share = machine.shares.streams.level
     return ((1 - share) * forward + share * measured, (1 - share) * backward + share * measured)
+
+
+def _sends_once(shapes: Shapes) -> BoolColumn:
+    """Does the dispatcher send a token once to each rank that needs it?"""
+    experts, table = shapes.traits.experts, shapes.table
+    nodes = group(shapes.machine, table.ep, table.etp).nodes
+    inside, across = (x != "alltoall" for x in (experts.dispatcher, experts.dispatcher_across))
+    return np.asarray(np.where(nodes > 1, across, inside) & (table.ep > 1))
+
+
+def _copies(shapes: Shapes, routing: _Routing) -> FloatColumn:
+    """Copies of a token that such a dispatcher sends, one for each rank."""
+    return destinations_in_groups(routing.moe, shapes.table.ep, routing.loads.fullest)
 
 
 def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
@@ -248,10 +264,8 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     moe, loads = routing.moe, routing.loads
     copies = moe.rows_per_token * loads.fullest
     token = shapes.storage * routing.local_tokens * routing.hidden
-    inside_once = shapes.traits.experts.dispatcher != "alltoall"
-    across_once = shapes.traits.experts.dispatcher_across != "alltoall"
-    once = np.where(links.nodes > 1, across_once, inside_once)
-    ranks = np.where(once, destinations_in_groups(moe, table.ep, loads.fullest), copies)
+    once = _sends_once(shapes)
+    ranks = np.where(once, _copies(shapes, routing), copies)
     nodes = np.where(once, destinations_in_groups(moe, links.nodes, loads.fullest_node), copies)
     fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
     bus = fits[fit_column(links)] * constants.alltoall_efficiency
@@ -259,7 +273,7 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     leaving = nodes * (1 - links.inside / links.size)
     leaving = np.where(once, np.minimum(leaving, links.nodes - 1), leaving)
     outside = token * leaving / exchange_speed(machine, links)
-    if machine.by_proxies and across_once:
+    if machine.by_proxies and shapes.traits.experts.dispatcher_across != "alltoall":
         row = float(shapes.storage * routing.hidden)
         proxy, messages = shapes.job.options.deepep_proxy, routing.local_tokens * leaving
         outside = proxied_seconds(machine, links, messages, row, proxy)
