@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 from typing import get_args
@@ -93,13 +93,22 @@ def widening(residuals: Sequence[Residual]) -> float:
     """Factor on all widths, so that they hold `LEVEL` of the runs of sources that were left out.
 
     Source: derived; cross-validation by groups (M. Stone, J. Royal Statistical Society B 36, 1974),
-    one number of all runs, sources weighing alike. A normal variable would need 1; below it, as
-    here, sources err less often by much than the few far off of them say.
+    one number of all runs. A normal variable would need 1; below it, as here, sources err less
+    often by much than the few far off of them say.
     """
     pairs = list(_without(residuals))
-    ratios = np.array([abs(one.miss.value) / half for one, half in pairs])
-    weights = source_weights([one.miss for one, _ in pairs])
-    return round(quantile(ratios, weights, LEVEL), 3)
+    return round(held([replace(one.miss, value=one.miss.value / half) for one, half in pairs]), 3)
+
+
+def held(misses: Sequence[Miss]) -> float:
+    """Size of errors that holds `LEVEL` of those of one more source; sources weigh alike.
+
+    Source: the quantile at `LEVEL` * (1 + 1 / n) of n groups that are exchangeable with the next
+    (Dunn, Wasserman and Ramdas, J. American Statistical Association 118, 2023).
+    """
+    weights = source_weights(misses)
+    at = min(LEVEL * (1 + 1 / weights.sum()), 1.0)
+    return quantile(np.abs([one.value for one in misses]), weights, at)
 
 
 def of_sources(
@@ -131,13 +140,12 @@ def comparison_width(rows: Iterable[TimedRow]) -> IntervalWidth:
     Pairs are of one source, whose machine and software are in both steps, and sources weigh alike.
     """
     errors = [
-        Miss(source, abs(miss_of(one) - miss_of(other)) / width_factor(one.layout, other.layout), 1)
+        Miss(source, (miss_of(one) - miss_of(other)) / width_factor(one.layout, other.layout), 1)
         for group in jobs_of(rows)
         for one, other in combinations(group, 2)
         if one.layout != other.layout and (source := one.run.source_group) == other.run.source_group
     ]
-    half = quantile(np.array([one.value for one in errors]), source_weights(errors), LEVEL)
-    return width_of(errors, half)
+    return width_of(errors, held(errors))
 
 
 def _calibrated(residuals: Sequence[Residual], widened: float) -> dict[str, IntervalWidth]:

@@ -53,9 +53,10 @@ def section(residuals: Sequence[Residual]) -> str:
 ## The interval
 
 The interval that is printed beside every step time is meant to hold 80 of 100 measured steps of a
-source that nobody fitted: what a reader has. Errors of one source go together, so a source is what
-is counted, and the fewer of them measured runs like yours (GPU, precision, runtime and kind), the
-wider it is ([how](explanation/constants.md#the-interval-of-a-step-time)): {measured.count(1)} of
+source that nobody fitted: what a reader has, so that of known sources it holds somewhat more.
+Errors of one source go together, so a source is what is counted, and the fewer of them measured
+runs like yours (GPU, precision, runtime and kind), the wider it is
+([how](explanation/constants.md#the-interval-of-a-step-time)): {measured.count(1)} of
 {len(measured)} such regimes rest on one source. Where none did, it is of
 the kind alone, and depends on what the constants of the GPU rest on: fits of its own, of another
 GPU that stands in, or assumptions:

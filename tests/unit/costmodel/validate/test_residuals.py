@@ -13,6 +13,7 @@ from trainplan.costmodel.uncertainty.intervals import LEVEL, width_factor
 from trainplan.costmodel.validate.intervals import (
     by_group,
     comparison_width,
+    held,
     intervals,
     of_sources,
     widening,
@@ -135,6 +136,13 @@ def test_what_is_left_out_is_held_against_the_others():
     sides = {one.name: (one.inside_fraction, one.above_fraction) for one in groups}
     assert sides == {"a": (1, 0), "b": (1, 0), "c": (0, 1)}
     assert (every.n, every.above_fraction, every.below_fraction) == (24, pytest.approx(1 / 3), 0)
+
+
+def test_of_few_sources_more_is_held_than_was_promised_for_the_next():
+    values = list(np.linspace(0, 1, 81))
+    for sources in (1, 4, 16):
+        same = [one for name in range(sources) for one in misses(str(name), *values)]
+        assert held(same) == pytest.approx(min(LEVEL * (1 + 1 / sources), 1.0), abs=0.02)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.02, 0.1])
