@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.catalog import release_of
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.shell import Launch, Place, Problem
 
 Origin = Literal["stated", "default", "derived", "assumed"]
@@ -36,7 +38,7 @@ class Field:
 
     name: str
     """`layout.tp`, `training.seq_length`, `model.hidden_size`, `options.moe_dispatcher`,
-    `cluster.num_nodes`: names of the specifications."""
+    `cluster.num_nodes`, `job.release`: names of the specifications."""
     value: object
     """As in JSON."""
     origin: Origin
@@ -67,15 +69,21 @@ class Reading:
         return not any(problem.verdict == "illegal" for problem in self.problems)
 
     def of_release(self, launch: Launch, stated: str | None) -> Reading:
-        """The same with the release that is stated, or that the container of the launch names."""
+        """The same with the release that is stated, or that the container of the launch names.
+
+        Where neither is, the newest is assumed; experts alone hang on it.
+        """
+        if self.job is None:
+            return self
         image = launch.container
         release = stated or (image and image.text.rpartition("/")[2])
-        if self.job is None or release is None:
-            return self
         job = self.job.model_copy(update={"release": release})
-        written = () if stated or image is None else (image,)
-        fields = (Field("release", release, "stated", one.text, one.place) for one in written)
-        return replace(self, job=job, fields=(*self.fields, *fields))
+        fields, known = self.fields, RUNTIMES.get(job.runtime)
+        if image and not stated:
+            fields = (*fields, Field("job.release", release, "stated", image.text, image.place))
+        elif not release and job.model.moe and known and known.on_megatron_core:
+            fields = (*fields, Field("job.release", release_of(None).container, "assumed"))
+        return replace(self, job=job, fields=fields)
 
 
 @dataclass(frozen=True, slots=True)

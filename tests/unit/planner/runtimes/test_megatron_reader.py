@@ -6,6 +6,7 @@ import pytest
 
 from tests import megatron_jobs as models
 from tests.launches import launch, launch_of, word
+from trainplan.costmodel.catalog import release_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
@@ -360,6 +361,9 @@ def test_a_release_is_that_of_the_container_or_what_is_stated():
     run = replace(launch(LLAMA + VOCABULARY), container=image)
     found = MEGATRON_LM.read(run, REQUEST)
     named = found.of_release(run, None)
-    assert named.job.release == field(named, "release").value == "nemo:26.04.01"
+    assert named.job.release == field(named, "job.release").value == "nemo:26.04.01"
     assert found.of_release(run, "26.02").job.release == "26.02"
-    assert found.of_release(replace(run, container=None), None) is found
+    assert found.of_release(replace(run, container=None), None).fields == found.fields
+    experts = MEGATRON_LM.read(launch(LLAMA + VOCABULARY + EXPERTS), REQUEST)
+    assumed = field(experts.of_release(launch(""), None), "job.release")
+    assert (assumed.origin, assumed.value) == ("assumed", release_of(None).container)
