@@ -163,12 +163,12 @@ def clusters_page() -> Iterator[Part]:
     rows = ((*map(str, one), NEVER if nic is None else f"{nic:g}") for *one, nic in nodes)
     yield table("", ("short form (64 GPUs)", *map(number, heads)), rows)
     yield Text("Machines with a name", style="bold")
-    sizes = (number("nodes"), number("GPUs"), "GPU", number("network"), number("host GiB"))
+    sizes = (number("nodes"), number("GPUs"), "GPU", number("network"), "by", number("host GiB"))
     named = (_machine_row(name, machine) for name, machine in machines().items())
     yield table("", ("machine", "also", *sizes), named)
     yield (
-        "GPUs of a node and its network in Gb/s; -: as above, or not known. --json has the source "
-        "of every row, `plan catalog hosts` memory and drives."
+        "GPUs of a node and its network in Gb/s, by its transport; -: as above, or not known. "
+        "--json has the source of every row, `plan catalog hosts` memory and drives."
     )
     yield section(
         "A cluster of your own",
@@ -190,6 +190,7 @@ def _machine_row(name: str, machine: Machine) -> tuple[str, ...]:
         f"{machine.gpus_per_node}",
         machine.gpu,
         f"{nic.per_node * nic.gb_per_s * BITS_OF_BYTE:,.0f}" if nic else NEVER,
+        (nic.transport if nic else None) or NEVER,
         f"{host.memory_gib.value:,.0f}" if host else NEVER,
     )
 
