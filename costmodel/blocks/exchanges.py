@@ -25,12 +25,11 @@ def waits_for_exchange(shapes: Shapes) -> BoolColumn:
 def with_exposed(shapes: Shapes, seconds: PassSeconds, launched: FloatColumn) -> PassSeconds:
     """A pass with what of its overlapped exchange outlasts all that runs beside it.
 
-    Source: derived; no more of an exchange hides than the compute or the launches beside it last,
-    and launches count where they do not wait for it.
+    `launched` are the seconds of the launches that go on beside it.
+    Source: derived; no more of an exchange hides than the compute or the launches beside it last.
     """
     if not shapes.traits.experts.overlaps:
         return seconds
     hidden = seconds.ep_comm * (1 / shapes.machine.constants.expert_overlap_exposed - 1)
-    busy = seconds.total - seconds.ep_comm
-    along = np.where(waits_for_exchange(shapes), busy, np.maximum(launched, busy))
+    along = np.maximum(launched, seconds.total - seconds.ep_comm)
     return replace(seconds, ep_comm=seconds.ep_comm + np.maximum(0.0, hidden - along))

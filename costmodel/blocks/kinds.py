@@ -253,7 +253,9 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     """A layer of its parts, at the clock they allow, with the time the GPU waits for the host.
 
     A forward pass that is repeated runs inside a backward pass as a whole: no other micro batch is
-    beside its exchange of tokens.
+    beside its exchange of tokens. Where the host posts exchanges, a forward pass launches nothing
+    beside an overlapped one: it waits for the sizes of what is dispatched (DeepEP
+    `csrc/deep_ep.cpp`, internode_dispatch), which the backward pass knows.
     """
     size = columns.size
     part = _graphed(columns, part)
@@ -265,7 +267,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     )
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     alone, exchanged = waits_for_exchange(columns), part.forward.ep_comm
-    forward = with_exposed(columns, part.forward, host.forward_seconds)
+    forward = with_exposed(columns, part.forward, ~alone * host.forward_seconds)
     backward = with_exposed(columns, part.backward, host.backward_seconds)
     part = replace(part, forward=forward, backward=backward)
     wait = host.waiting_forward(forward.total - alone * forward.ep_comm)

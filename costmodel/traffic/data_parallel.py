@@ -161,7 +161,10 @@ RAILS = 8
 
 
 def _rails(machine: Machine, ranks: Group) -> FloatColumn:
-    """As `Wires.rails`; a group of one domain, and of as many GPUs as a node has, has all."""
+    """As `Wires.rails`; a group of one domain, and of as many GPUs as a node has, has all.
+
+    Source: as there; n members of a node of N GPUs send on n of its N rails.
+    """
     share = ranks.inside / min(RAILS, machine.domain_gpus)
     return np.where(ranks.nodes > 1, np.minimum(1.0, share), 1.0)
 
