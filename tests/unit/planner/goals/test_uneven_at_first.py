@@ -21,8 +21,8 @@ class Three(Alone):
 
 @pytest.fixture
 def siblings_job(make_job):
-    """Qwen3-30B-A3B, where other virtual stages of the best even degrees split better."""
-    return make_job("qwen3-30b-a3b", "4x8:h100-sxm", 64, 4096)
+    """Llama 3 70B, where other virtual stages of the best even degrees split better."""
+    return make_job("llama3-70b", "4x8:h100-sxm", 64, 4096)
 
 
 @lru_cache(maxsize=1)
