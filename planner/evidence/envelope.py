@@ -102,10 +102,11 @@ class Limit:
     def of_generation(self) -> bool:
         """Is a layout that breaks it like none on GPUs of its architecture, whatever the cluster?
 
-        Settings are asked of a kind of model there: no run with experts had one.
+        Settings are asked of models with experts and without there, as `of_layouts` does.
         """
-        where = self.scope in ("gpu", "kind on gpu")
-        return where and not self.stated and self.name not in OF_CLUSTER
+        of_kind = self.scope == "kind on gpu" and self.where.startswith(FEED_FORWARD)
+        there = self.scope == "gpu" or of_kind
+        return there and not self.stated and self.name not in OF_CLUSTER
 
     def broken(self, rows: Rows) -> BoolColumn:
         """Layouts that no run of the scope is like in this axis."""
