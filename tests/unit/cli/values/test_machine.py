@@ -91,8 +91,8 @@ def test_a_network_that_is_none_is_refused(text: str):
 
 def test_a_network_replaces_that_of_the_machine_and_says_so(capsys: pytest.CaptureFixture[str]):
     with_nic(cluster_of("2xp4d"), "100Gb/s")
-    assert "8 x 100 Gb/s in a node" in (written := capsys.readouterr().err)
-    assert "instead of 4 x 100 Gb/s" in written
+    assert "8 x 100 Gb/s efa in a node" in (written := capsys.readouterr().err)
+    assert "instead of 4 x 100 Gb/s efa" in written
 
 
 def test_a_thinner_network_makes_a_step_longer():
