@@ -24,6 +24,8 @@ class Block:
     """What selective recomputation may choose."""
     recompute_forward: PassSeconds
     """What full recomputation repeats of `forward`."""
+    host_ahead: FloatColumn
+    """Seconds by which the host ends a backward pass after the GPU could, negative before it."""
 
     def __add__(self, other: Block) -> Block:
         """Both, one after the other."""
@@ -34,6 +36,7 @@ class Block:
             saved_bytes=self.saved_bytes + other.saved_bytes,
             modules=self.modules + other.modules,
             recompute_forward=self.recompute_forward + other.recompute_forward,
+            host_ahead=self.host_ahead + other.host_ahead,
         )
 
     def forward_alone(self) -> Block:
@@ -50,4 +53,5 @@ class Block:
             saved_bytes=nothing,
             modules=(),
             recompute_forward=none,
+            host_ahead=nothing,
         )

@@ -15,8 +15,9 @@ def waits_for_exchange(shapes: Shapes) -> BoolColumn:
     """Is an exchange waited for whatever the host still launches?
 
     Where proxies of the host post it, launches wait with it.
-    Source: pairs of runs on EFA, `truth/twins.jsonl` aws-q30-*: UCCL and NVSHMEM lengthen a layer
-    by as much for each token at micro batch 1, where launches set the pace, as at 4.
+    Source: pairs of runs on EFA, aws-q30-* of examples/accuracy/twins.jsonl: UCCL and NVSHMEM
+    lengthen a layer by as much for each token at micro batch 1, where launches set the pace, as
+    at 4.
     """
     across = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes > 1
     return np.asarray(across & shapes.machine.by_proxies)

@@ -47,19 +47,19 @@ class Launches:
         """Seconds a backward pass waits. Source: as `waiting_forward`."""
         return np.maximum(2 * self.sync_seconds, self.backward_seconds - busy)
 
-    def repeating(self, module: Module, busy: FloatColumn) -> Module:
-        """A module that is recomputed in a backward pass, with what that adds to the pass.
+    def ahead(self, busy: FloatColumn) -> FloatColumn:
+        """Seconds by which the host ends a backward pass after the GPU could, negative before it.
 
-        The host launches it again while the GPU runs: the pass takes the longer of both, so where
-        the host is behind, what it launches counts, and what the GPU repeats does not.
         Source: derived from `waiting_backward`.
         """
+        return np.asarray(self.backward_seconds - busy - 2 * self.sync_seconds)
+
+    def launching(self, module: Module) -> Module:
+        """A module with what the host takes to launch it again where it is recomputed."""
         checkpoints, share = RELAUNCHED.get(module.name, (1, 0.0))
         launched = checkpoints * self.checkpoint_seconds + share * self.dense_seconds
-        host = np.where(module.seconds > 0, launched, 0.0)  # a module that is there
-        before = np.maximum(busy, self.backward_seconds)
-        after = np.maximum(busy + module.seconds, self.backward_seconds + host)
-        return replace(module, seconds=after - before)
+        there = np.where(module.seconds > 0, launched, 0.0)
+        return replace(module, launch_seconds=there)
 
 
 def dense_launches(shapes: Shapes) -> Launches:

@@ -246,6 +246,7 @@ def _scaled(block: Block, measured: Levels, sizes: Sequence[FloatColumn]) -> Blo
         weight=block.weight * backward,
         modules=tuple(replace(one, seconds=one.seconds * forward) for one in block.modules),
         recompute_forward=scaled(block.recompute_forward, forward, tensor_parallel=inside),
+        host_ahead=block.host_ahead * backward,
     )
 
 
@@ -286,7 +287,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
         weight=part.weight,
         saved_bytes=part.saved_bytes,
         modules=(
-            *(host.repeating(one, behind) for one in chosen),
+            *map(host.launching, chosen),
             *all_but_projections(columns, recompute_forward, part.saved_bytes),
         ),
         recompute_forward=recompute_forward
@@ -294,6 +295,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
             size,
             host=host.waiting_forward(recompute_forward.total - alone * recompute_forward.ep_comm),
         ),
+        host_ahead=host.ahead(behind),
     )
 
 
@@ -320,7 +322,13 @@ def _end(
     nothing = np.zeros(columns.size)
     forward, backward = (by_its_library(columns, one) for one in (forward, backward))
     return Block(
-        forward, backward, weight, saved_bytes=nothing, modules=(), recompute_forward=forward
+        forward,
+        backward,
+        weight,
+        saved_bytes=nothing,
+        modules=(),
+        recompute_forward=forward,
+        host_ahead=nothing,
     )
 
 
@@ -345,4 +353,5 @@ def _mtp(columns: Shapes, layers: Sequence[Block], head: Block) -> Block:
         saved_bytes=inside.saved_bytes + joined / columns.residual_shards,
         modules=inside.modules,
         recompute_forward=forward,
+        host_ahead=inside.host_ahead,
     )

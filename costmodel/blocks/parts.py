@@ -76,6 +76,8 @@ class Module:
     """Not kept, but present again while one layer runs backward."""
     inside: str = ""
     """A larger module that holds it: where that is chosen, this one adds nothing."""
+    launch_seconds: FloatColumn | None = None
+    """What the host takes to launch it again; null: as long as it runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,8 +159,7 @@ def row_blocks(candidates: Candidates) -> RowBlocks:
     kinds = blocks(keys)
     copies = layer_copies(keys, key=key, table=table)
     layers = tuple(
-        _selective(block, key, table, some)
-        for block, some in zip(kinds.layers, copies, strict=True)
+        selective(block, key, table, some) for block, some in zip(kinds.layers, copies, strict=True)
     )
     module = [(kinds.layers[kind], layers[kind]) for kind in candidates.job.model.kinds_of_module]
     return RowBlocks(kinds, key, layers, _prediction(kinds, key, module, table))
@@ -193,14 +192,23 @@ def _prediction(
     )
 
 
-def _selective(block: Block, key: IntColumn, table: LayoutTable, copies: Copies) -> Selective:
-    seconds, dropped = np.zeros((2, len(table)))
+def selective(block: Block, key: IntColumn, table: LayoutTable, copies: Copies) -> Selective:
+    """What a row recomputes by modules, which the host launches again while the GPU runs.
+
+    A pass takes the longer of both, so where the host is behind, what it launches counts, and what
+    the GPU repeats does not. Source: derived from `Launches.waiting_backward`.
+    """
+    seconds, launched, dropped = np.zeros((3, len(table)))
     for module in block.modules if table.recompute_modules.any() else ():
         chosen = recomputes(table, module.name)
         if module.inside:
             chosen &= ~recomputes(table, module.inside)
         if chosen.any():
+            own = module.seconds if module.launch_seconds is None else module.launch_seconds
             seconds += chosen * module.seconds[key]
+            launched += chosen * own[key]
             dropped += chosen * module.dropped_bytes[key]
     kept = np.maximum(0.0, block.saved_bytes[key] - dropped - copies.freed_bytes)
-    return Selective(seconds, kept, dropped, copies)
+    ahead = block.host_ahead[key]
+    longer = np.maximum(seconds, ahead + launched) - np.maximum(0.0, ahead)
+    return Selective(np.where(launched > 0, longer, seconds), kept, dropped, copies)

@@ -87,6 +87,7 @@ def _times(block: Block, count: int) -> Block:
         saved_bytes=count * block.saved_bytes,
         modules=(),
         recompute_forward=_scaled(block.recompute_forward, count),
+        host_ahead=count * block.host_ahead,
     )
 
 
@@ -138,6 +139,7 @@ def _part(columns: _Columns, products: list[Product], moved: FloatColumn, *, hal
         saved_bytes=zero,
         modules=(),
         recompute_forward=pass_seconds(size),
+        host_ahead=zero,
     )
 
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.host import Launches, layer_launches
-from trainplan.costmodel.blocks.parts import Module, shapes
+from trainplan.costmodel.blocks.parts import Module, pass_seconds, shapes
+from trainplan.costmodel.blocks.rows import Copies, selective
 from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog import release_of
@@ -76,12 +78,35 @@ def test_tensor_parallelism_launches_collectives_that_no_graph_holds(launches, o
     assert more == pytest.approx(times * release_of(None).experts * constants.host_tp)
 
 
-@pytest.mark.parametrize(("busy", "added"), [(1.0, 0.1), (0.0, 0.4)])
-def test_a_recomputed_module_costs_what_the_slower_of_host_and_gpu_adds(busy, added):
-    """0.1 s of the GPU, or a checkpoint of 0.3 s and a fifth of a dense layer of 0.5 s."""
+@pytest.mark.parametrize(
+    ("busy", "names", "added"),
+    [
+        (1.0, ("core_attn",), 0.1),
+        (0.0, ("core_attn",), 0.4),
+        (0.7, ("core_attn",), 0.2),
+        (1.0, ("core_attn", "layernorm"), 0.55),
+    ],
+)
+def test_recomputed_modules_cost_what_the_slower_of_host_and_gpu_adds(busy, names, added):
+    """0.1 s of the GPU each, against checkpoints of 0.3 s and 0.1 or 0.05 s of launches: one of
+    attention, two of the norms, of which a GPU that is 0.5 s behind the host hides the last.
+    """
     host = Launches(np.zeros(1), np.full(1, 0.5), 0.0, 0.3, 0.5)
-    module = Module("core_attn", np.full(1, 0.1), np.zeros(1))
-    assert host.repeating(module, np.full(1, busy)).seconds == pytest.approx(added)
+    none, zero = pass_seconds(1), np.zeros(1)
+    modules = tuple(host.launching(Module(name, np.full(1, 0.1), zero)) for name in names)
+    block = Block(
+        none,
+        none,
+        zero,
+        saved_bytes=zero,
+        modules=modules,
+        recompute_forward=none,
+        host_ahead=host.ahead(np.full(1, busy)),
+    )
+    layout = Layout(recompute="selective", recompute_modules=names)
+    copies = Copies(zero, zero)
+    found = selective(block, np.zeros(1, int), LayoutTable.of([layout]), copies)
+    assert found.seconds == pytest.approx(added)
 
 
 def test_experts_alone_launch_less_unless_a_graph_holds_the_attention(launches):

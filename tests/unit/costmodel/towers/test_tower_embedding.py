@@ -23,7 +23,15 @@ SAMPLES, PATCHES, MERGED, WIDTH, HIDDEN, MICRO = 5, 1156, 4, 352, 1024, 3
 def nothing(of):
     zero = np.zeros(of.size)
     none = pass_seconds(of.size)
-    return Block(none, none, zero, saved_bytes=zero, modules=(), recompute_forward=none)
+    return Block(
+        none,
+        none,
+        zero,
+        saved_bytes=zero,
+        modules=(),
+        recompute_forward=none,
+        host_ahead=zero,
+    )
 
 
 def test_an_embedding_and_the_hand_over_pass_over_memory_five_times():
