@@ -41,6 +41,11 @@ class OfJob(Request):
         description="Network of a node, where it is not the cluster's usual one.",
         examples=["400Gb/s", "4x100Gb/s"],
     )
+    power_limit: str | None = Field(
+        None,
+        description="Watts that the board of one GPU may draw, where they are fewer than usual.",
+        examples=["500W"],
+    )
     price: str | None = Field(
         None,
         description="Of one GPU for an hour: with `tokens`, adds money of the run.",

@@ -150,6 +150,9 @@ class CheckRequest(Request):
         description="Runtime of the launch, where its program does not tell.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
+    runtime_version: str | None = Field(
+        None, description="Release of it that runs, where no container of the launch names it."
+    )
     profile: Profiles = ()
     memory_margin: MemoryMargin = 0.0
     time_limit: TimeLimit = None

@@ -106,8 +106,6 @@ def _with_fields(
         "objective": "time",
         "deadline_days": None,
         "trusted": False,
-        "published": False,
-        "generation": False,
         "near": plan.layout,
     }
     kept = {
@@ -117,6 +115,9 @@ def _with_fields(
     alone = {"only_answer": True, "tries_uneven": 0, "top": 1, "search_options": "safe"}
     options = case.options.model_copy(update={**free, **kept, **alone})
     answer = search(case.job, options, part_of(budget, 1 / 2), case.measured)
+    if not isinstance(answer, Plan) and options.published:  # what was published has no such fields
+        options = options.model_copy(update={"published": False, "generation": False})
+        answer = search(case.job, options, part_of(budget, 1 / 2), case.measured)
     if isinstance(answer, Plan):
         own = estimate(case.job, plan.layout, case.measured, memory_margin=options.margin(case.job))
         best = Side(case.job, plan.layout, own)

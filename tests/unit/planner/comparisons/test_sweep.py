@@ -101,7 +101,7 @@ def test_more_memory_and_bandwidth_never_slow_the_best_plan(make_job, model, tex
     job = make_job(model, "2x4:h100-sxm", 32, 2048)
     found = points(Case(job, SearchOptions(search_options="none")), text)
     speeds = [point.tokens_per_s or 0.0 for point in found]
-    assert speeds == sorted(speeds)
+    assert speeds == pytest.approx(sorted(speeds), rel=1e-12)
     assert speeds[-1] > speeds[0]
 
 
