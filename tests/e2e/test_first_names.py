@@ -55,5 +55,5 @@ def test_a_folder_with_the_name_of_a_machine_is_no_cluster_file(
 def test_a_machine_of_a_cloud_is_planned_with_its_host():
     job = with_value((*TINY, "--layout", "tp=1"), "--cluster", "p5.48xlarge")
     done = plan("estimate", *job, "--json")
-    assert "1 node of 8 h100-sxm, 50 GB/s of network for each GPU" in done.err
+    assert "1 node of 8 h100-sxm, 50 GB/s of network (efa) for each GPU" in done.err
     assert '"like": "p5"' in done.out

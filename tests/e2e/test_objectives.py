@@ -88,7 +88,7 @@ def test_the_fastest_step_of_slow_islands_is_on_one_of_them(tmp_path):
 def test_where_the_batch_divides_by_fewer_gpus_alone_a_line_names_them(tmp_path):
     job = with_value(with_value(TINY, "--cluster", "9x1:h100-sxm"), "--global-batch-size", "16")
     page = plan("search", *job)
-    assert page.out.splitlines()[1].startswith("8 of the 9 GPUs are ")
+    assert page.out.splitlines()[1].startswith("4 of the 9 GPUs are ")
     assert page.out.splitlines()[1].endswith("; 16 sequences do not divide by 9")
 
 
@@ -110,6 +110,7 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
     assert sorted(document) == [
         *("changes_training", "cluster", "complete", "model", "objectives", "options", "points"),
         *(
+            "release",
             "reserve_bytes",
             "reserve_host_bytes",
             "runtime",

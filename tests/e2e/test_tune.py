@@ -16,7 +16,7 @@ TINY = ("--model", ROOT / "examples" / "tiny.yaml", "--cluster", PROFILE)
 MACHINE = {
     "schema": "trainplan/simulated-machine/v1",
     "seed": 1,
-    "scalars": {"intra_node_bandwidth": 0.6},
+    "scalars": {"speed": 0.8, "intra_node_bandwidth": 0.6},
     "own_spread": 0.05,
     "trial_spread": 0.01,
 }

@@ -46,7 +46,18 @@ class Stated:
 def plan_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     job = with_value(with_value(TINY, "--model", "llama3.2-1b"), "--cluster", "1x8:h100-sxm")
-    fixed = ("--fix", "cp=2", "--fix", "tp=2", "--fix", "zero_stage=3", "--fix", "recompute=none")
+    fixed = (
+        "--fix",
+        "cp=2",
+        "--fix",
+        "tp=2",
+        "--fix",
+        "sequence_parallel=true",
+        "--fix",
+        "zero_stage=3",
+        "--fix",
+        "recompute=none",
+    )
     found = plan("search", *job, "--runtime", "torchtitan", *fixed, "--top", "1", "--output", path)
     assert found.code == 0, found
     return path

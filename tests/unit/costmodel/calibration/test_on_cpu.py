@@ -75,12 +75,16 @@ def test_copies_of_fsdp2_take_the_time_of_a_step(on_cpu):
     assert (alone.gather[0], alone.reduce[0] * speed) == pytest.approx((0, 8 + 8))
 
 
-def test_streams_of_a_gpu_copy_beside_compute(make_job):
+def test_copies_of_shards_have_a_stream_of_a_gpu_and_the_others_none(make_job):
+    """Of the all-gather one copy of weights in 16 bits is waited for, of the reduction all."""
     job = make_job("small-dense", "1x2:h100-sxm").model_copy(update={"runtime": "fsdp2"})
     machine = measured_machine(job.cluster, "bf16")
     candidates = Candidates(job, machine, traits_of(job), LayoutTable.of([Layout(dp=2)]))
     assert not traits_of(job).sharding.waits
-    assert not copies_of(candidates, np.array([2.0]), np.array([2.0])).gather.any()
+    copies = copies_of(candidates, np.array([2.0]), np.array([2.0]))
+    speed = streaming_bytes_per_second(machine)
+    assert copies.gather == pytest.approx(2 * 2 / speed)
+    assert copies.reduce == pytest.approx((2 + 4) / speed)
 
 
 def test_the_last_bucket_has_the_token_table_and_half_a_bucket(on_cpu, make_job):

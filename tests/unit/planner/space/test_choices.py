@@ -41,7 +41,7 @@ def broken(job, **fields):
         ),
         ({"zero_stage": 0, "dp": 4, "dp_replicate": 2}, "replicas_need_sharding"),
         (
-            {"recompute": "selective", "recompute_modules": ("moe",)},
+            {"recompute": "selective", "recompute_modules": ("mla_up_proj",)},
             "recompute_modules_exist",
         ),
         (
