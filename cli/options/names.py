@@ -48,16 +48,16 @@ GPUS = _names("""
 a100-pcie-40gb a100-pcie-80gb a100-sxm-40gb a100-sxm-80gb a10g a6000 a800-sxm-80gb b200 b300 gaudi2
 gaudi3 gb200 gb300 gh200-96gb h100-pcie h100-sxm h100-sxm-94gb h100-sxm-96gb-500w h20 h200-sxm
 h800-sxm l4 l40s mi250x mi300x mi325x mi350x mi355x rtx-pro-6000-server rtx3090 rtx4090 t4
-v100-pcie-32gb v100-sxm-16gb v100-sxm-32gb a100 a100-80gb a100-40gb a100-sxm a100-sxm4 a100-pcie
-a800 h100 h100-80gb h100-sxm5 h800 h200 h200-sxm5 gh200 b200-sxm b300-sxm mi250 mi300 rtx-4090
-rtx-3090 rtx-a6000 rtx-pro-6000
+v100-pcie-32gb v100-sxm-16gb v100-sxm-32gb vr200 a100 a100-80gb a100-40gb a100-sxm a100-sxm4
+a100-pcie a800 h100 h100-80gb h100-sxm5 h800 h200 h200-sxm5 gh200 b200-sxm b300-sxm mi250 mi300
+rtx-4090 rtx-3090 rtx-a6000 rtx-pro-6000
 """)
 HOSTS = _names("""
-dgx-2 dgx-a100 dgx-h100 dgx-h200 dgx-b200 p4d p5 p3dn p6-b300 g5.12xlarge g5.48xlarge g6.48xlarge
-g6e.48xlarge g7e.48xlarge a2-highgpu-8g a2-megagpu-16g a2-ultragpu-8g a3-highgpu-8g a3-megagpu-8g
-a3-ultragpu-8g a4-highgpu-8g a4x-highgpu-4g a4x-maxgpu-4g-metal nd96asr-v4 nd96amsr-a100-v4
-nd96isr-h100-v5 nd96isr-h200-v5 nd96isr-mi300x-v5 nd128isr-gb200-v6 bm.gpu4.8 bm.gpu.a100-v2.8
-bm.gpu.h100.8 bm.gpu.h200.8 bm.gpu.mi300x.8
+dgx-2 dgx-a100 dgx-h100 dgx-h200 dgx-b200 p4d p5 p5en p3dn p6-b300 g5.12xlarge g5.48xlarge
+g6.48xlarge g6e.48xlarge g7e.48xlarge a2-highgpu-8g a2-megagpu-16g a2-ultragpu-8g a3-highgpu-8g
+a3-megagpu-8g a3-ultragpu-8g a4-highgpu-8g a4x-highgpu-4g a4x-maxgpu-4g-metal nd96asr-v4
+nd96amsr-a100-v4 nd96isr-h100-v5 nd96isr-h200-v5 nd96isr-mi300x-v5 nd128isr-gb200-v6 bm.gpu4.8
+bm.gpu.a100-v2.8 bm.gpu.h100.8 bm.gpu.h200.8 bm.gpu.mi300x.8
 """)
 MACHINES = _names("""
 gb200-nvl72 gb300-nvl72 dgx-a100 dgx-h100 dgx-h200 dgx-b200 p3dn.24xlarge p4d.24xlarge p4de.24xlarge
@@ -105,7 +105,7 @@ RUNTIME_OPTIONS = _names("""
 attention=flash|flash2|triton|unfused dropout=true|false cross_entropy=unfused|jit|fused
 compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
 overlap_param_gather=true|false overlap_tp_comm=true|false overlap_moe_a2a=true|false
-fp8_recipe=tensorwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
+fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
 deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 fp8_param_gather=true|false
 fp8_transpose_cache=true|false activation_func_fp8_input_store=true|false
 moment_dtype=fp32|bf16|fp16|fp8 fused_optimizer=true|false offload_activation_layers=N
