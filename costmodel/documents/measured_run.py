@@ -10,14 +10,13 @@ from functools import cache
 from typing import Annotated, Literal, get_args
 
 from pydantic import (
-    AfterValidator,
     ConfigDict,
     Field,
     model_validator,
 )
 
 from trainplan.costmodel.job import Attention, CrossEntropy, StatePrecision
-from trainplan.costmodel.spec import Amount, Degree, Spec, Whole, WholeOrZero
+from trainplan.costmodel.spec import Amount, Degree, OneLine, Spec, Whole, WholeOrZero
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]
@@ -43,13 +42,7 @@ NOT_READ = frozenset(
 """Names of `runs/v1` that no prediction depends on: remarks, and what other fields already say."""
 
 
-def _escaped(text: str) -> str:
-    """What a file says may not steer the terminal that shows it."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-Name = Annotated[str, AfterValidator(_escaped)]
-"""On one line."""
+Name = OneLine
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 

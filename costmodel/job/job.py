@@ -15,7 +15,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec, OptimizerText
 from trainplan.costmodel.job.routing import RoutingSpec
-from trainplan.costmodel.spec import LARGEST_SIZE, Spec
+from trainplan.costmodel.spec import LARGEST_SIZE, OneLine, Spec
 
 Packing = Literal["none", "greedy", "balanced"]
 """Each sequence padded to a row; rows filled by the first sequence that fits; rows filled, and run
@@ -234,7 +234,7 @@ class Job(Spec):
     training: TrainingSpec
     cluster: ClusterSpec
     runtime: str = DEFAULT_RUNTIME
-    release: str | None = None
+    release: OneLine | None = None
     """Software that runs, as it is stated: a container, a version of the runtime's library or a
     month; null: the newest known."""
     options: RuntimeOptions = RuntimeOptions()

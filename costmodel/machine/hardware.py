@@ -157,6 +157,11 @@ def known_of(group: NodeGroup, profile: Profile | None) -> KnownCurves:
     )
 
 
+LEAST_POWER = 0.25
+"""Least share of a board's power that is priced. Source: assumed; the law of clocks holds where
+dynamic power is most of it, and drivers refuse limits near idle."""
+
+
 def _stated_limit(group: NodeGroup, spec: GpuSpec) -> float | None:
     """The group's limit of power, which its board must be able to draw.
 
@@ -166,6 +171,11 @@ def _stated_limit(group: NodeGroup, spec: GpuSpec) -> float | None:
     limit, most = group.power_limit_w, spec.tdp_w and spec.tdp_w.value
     if limit and not most:
         raise SpecError(f"no board power of {group.gpu} is known: leave the power limit out")
+    if limit and most and limit < LEAST_POWER * most:
+        raise SpecError(
+            f"power limit of {limit:g} W: below {LEAST_POWER * most:g} W nothing is known of a "
+            f"board of {group.gpu}, and none is set so low"
+        )
     if limit and most and limit > most:
         raise SpecError(
             f"power limit of {limit:g} W: a board of {group.gpu} draws at most {most:g} W"

@@ -7,6 +7,7 @@ Degree: ranks, GPUs, nodes or stages.
 first_complaint: what to say where one line must do.
 LARGEST_SIZE: of a batch and of a sequence.
 MISSING: pydantic's types of errors for a key that is not there.
+OneLine: text that cannot steer the terminal that shows it.
 shown: a value of user input, short enough for a message.
 Sourced: a catalog number with its source.
 Spec: an immutable, hashable value read from a file or given by the caller.
@@ -21,6 +22,7 @@ from trainplan.costmodel.spec.bounds import (
     Amount,
     AmountOrZero,
     Degree,
+    OneLine,
     Whole,
     WholeOrZero,
 )

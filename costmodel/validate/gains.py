@@ -83,7 +83,7 @@ def _pairs(predictions: Sequence[Prediction]) -> Iterator[Gain]:
             else:
                 others[twin.name].append(one)
     for name, base in bases.items():
-        for one in others[name]:
+        for one in (other for other in others[name] if other is not base):
             measured = measured_ratio(base.run, one.run, name)
             if measured and base.step_time_s and one.step_time_s:
                 priced = (

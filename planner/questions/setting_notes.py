@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import model_modules, stated_needs
 from trainplan.costmodel.shards import remade_bytes
@@ -47,6 +48,14 @@ def _release_notes(on: Context) -> Iterator[str]:
         yield from on.traits.host.release.notes(on.job.release)
 
 
+def _scaling_notes(job: Job) -> Iterator[str]:
+    recipe, precision = job.options.fp8_recipe, job.training.precision
+    if recipe and precision != "fp8":
+        yield f"fp8_recipe changes nothing: products are in {precision}, not in fp8"
+    elif recipe == "blockwise":
+        yield "fp8_recipe=blockwise: products are priced as fast as with one scale for a tensor"
+
+
 def setting_notes(on: Context) -> Iterator[str]:
     """One sentence each."""
     yield from length_notes(on)
@@ -58,6 +67,7 @@ def setting_notes(on: Context) -> Iterator[str]:
             f"loss_tokens={job.training.loss_tokens:g} changes no step: {job.runtime} computes the "
             "logits of all tokens and masks the loss of those that do not count"
         )
+    yield from _scaling_notes(job)
     if options.offload_activation_layers:
         yield "offloaded activations: the copies to and from the host are taken as free"
     if job.model.trained and on.traits.adapting.widens and options.adapter_dtype is None:

@@ -41,3 +41,10 @@ def test_a_change_below_a_percent_has_no_sign(gains):
     assert not replace(still, measured_fraction=0.05, priced_fraction=0.001).sign_right
     assert replace(still, measured_fraction=0.05, priced_fraction=0.125).size_right
     assert not replace(still, measured_fraction=0.05, priced_fraction=0.135).size_right
+
+
+def test_a_run_is_no_twin_of_itself(gains):
+    record = next(run for run in read_runs(RUNS[1]) if run.id == gains.pairs[-1].id)
+    twins = (*(twin.model_copy(update={"base": True}) for twin in record.twins), *record.twins)
+    alone = record.model_copy(update={"twins": twins})
+    assert scores(predict([alone]), everything=True).gains is None

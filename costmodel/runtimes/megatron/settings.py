@@ -61,6 +61,12 @@ def _with_experts(job: Job) -> str | None:
     return None if job.model.moe else "the model has no experts"
 
 
+def _posts_by_gpus(job: Job) -> str | None:
+    if not job.cluster.by_proxies:
+        return "slower than DeepEP, the default across nodes"
+    return _with_experts(job)
+
+
 def _of_dense_step(job: Job) -> str | None:
     """As the exporter, which writes no paged stash."""
     return "its dispatch asks the host for sizes" if job.model.moe else None
@@ -173,6 +179,14 @@ DISPATCHERS = tuple(
 )
 """HybridEP gathers which experts every token chose, which the others do not: it is DeepEP and a
 gather more, and may be slower than the default."""
+POSTED_BY_HOST = Setting(
+    "moe_dispatcher",
+    "alltoall",
+    "--moe-token-dispatcher-type",
+    _posts_by_gpus,
+    rank=None,
+)
+"""Of a runtime whose default across nodes is DeepEP, which loses where the host posts messages."""
 OVERLAPPED_WITH_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
@@ -220,6 +234,7 @@ BRIDGE_SETTINGS = (
     WHOLE_OF_EXPERTS,
     WHOLE_OF_DENSE,
     *DISPATCHERS,
+    POSTED_BY_HOST,
     OVERLAPPED_WITH_COMPUTE,
     *EXCHANGES,
     MOMENTS,

@@ -77,13 +77,13 @@ def limited(text: str, watts: float) -> ClusterSpec:
 
 def test_less_power_lowers_the_clock_by_its_cube_root_and_moves_no_memory_slower():
     whole = machine_of(parse_cluster("1x8:h100-sxm"), "fp8")
-    half = machine_of(limited("1x8:h100-sxm", 700 / 8), "fp8")
-    assert half.linear.flop_factor == pytest.approx(2 * whole.linear.flop_factor)
-    assert half.half.flop_factor == pytest.approx(2 * whole.half.flop_factor)
-    assert half.attention_max_efficiency == pytest.approx(whole.attention_max_efficiency / 2)
-    assert half.memory_bytes_per_second == whole.memory_bytes_per_second
-    assert half.linear.byte_factor == whole.linear.byte_factor
-    assert any(p.quantity == "h100-sxm at 87.5 W" for p in half.provenance)
+    less = machine_of(limited("1x8:h100-sxm", 700 * 0.8**3), "fp8")
+    assert less.linear.flop_factor == pytest.approx(whole.linear.flop_factor / 0.8)
+    assert less.half.flop_factor == pytest.approx(whole.half.flop_factor / 0.8)
+    assert less.attention_max_efficiency == pytest.approx(whole.attention_max_efficiency * 0.8)
+    assert less.memory_bytes_per_second == whole.memory_bytes_per_second
+    assert less.linear.byte_factor == whole.linear.byte_factor
+    assert any(p.quantity == "h100-sxm at 358.4 W" for p in less.provenance)
     assert machine_of(limited("1x8:h100-sxm", 700), "fp8").linear == whole.linear
 
 
@@ -95,5 +95,7 @@ def test_a_chip_on_a_weaker_board_runs_as_the_same_chip_at_that_power():
 def test_a_limit_that_the_board_cannot_reach_is_refused():
     with pytest.raises(SpecError, match="power limit of 900 W: a board of h100-sxm draws at most"):
         machine_of(limited("1x8:h100-sxm", 900), "bf16")
+    with pytest.raises(SpecError, match="power limit of 100 W: below 175 W nothing is known"):
+        machine_of(limited("1x8:h100-sxm", 100), "bf16")
     with pytest.raises(SpecError, match="no board power of gh200-96gb is known"):
         machine_of(limited("1x4:gh200-96gb", 500), "bf16")
