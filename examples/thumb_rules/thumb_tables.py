@@ -155,13 +155,12 @@ def error() -> str:
     """What the steps of the cost model are off by, as the page of its accuracy says."""
     page = ACCURACY.read_text(encoding="utf-8")
     first = re.search(
-        r"\*\*Step time: ([\d.]+ %)[^*]*?(?:, ([\d.]+ % for a held-out source[^*.]*))?\.\*\*", page
+        r"\*\*Step times of [\d,]+ published runs: ([\d.]+ %) off .+?, (.+)\.\*\*", page
     )
     assert first
-    unseen = f" ({first[2]})" if first[2] else ""
     return (
-        f"Over the published runs its steps are off by {first[1]} at the median of their sources"
-        f"{unseen}.\n"
+        f"Over the published runs its steps are off by {first[1]} at the median of their sources, "
+        f"{first[2]}.\n"
     )
 
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.best_plan import SearchOptions, search
@@ -23,7 +23,7 @@ from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, ske
 
 pytestmark = pytest.mark.usefixtures("quarters")
 
-TRAITS = runtime("megatron-lm")
+
 ROUTINGS = [
     RuntimeOptions.model_validate(one)
     for one in (
@@ -92,7 +92,7 @@ def all_layouts(job):
 def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")
     _, table, _ = all_layouts(job)
-    priced = price(Candidates(job, machine, TRAITS, table))
+    priced = price(Candidates(job, machine, traits_of(job), table))
     usable = 1 - SearchOptions().margin(job)
     gib = float(np.quantile(priced.memory.used, share)) * (1 + 1e-9) / usable / 2**30
     group = job.cluster.groups[0].model_copy(update={"memory_gib": gib})
@@ -105,7 +105,7 @@ def test_the_search_agrees_with_brute_force(job, share):
     fits = priced.memory.used <= machine.memory_bytes * (1 - SearchOptions().margin(job))
     rivals = np.flatnonzero(fits & (priced.step_seconds <= best * ROUNDING))
     rivals = rivals[np.argsort(priced.step_seconds[rivals])][:2000]
-    fastest = step_seconds(Candidates(job, machine, TRAITS, table.take(rivals))).min()
+    fastest = step_seconds(Candidates(job, machine, traits_of(job), table.take(rivals))).min()
     assert best == pytest.approx(fastest, rel=1e-9)
 
 
@@ -124,8 +124,8 @@ def test_recomputation_and_offload_only_add_time(job, seed):
     experts = layouts.tp * layouts.cp * layouts.dp // (layouts.ep * layouts.etp)
     silent = (layouts.cp * layouts.dp == 1) & ((experts == 1) | (job.model.moe is None))
     for seconds, less in ((price_seconds, ROUNDING), (step_seconds, HIDDEN_MORE)):
-        added = seconds(Candidates(job, machine, TRAITS, layouts))
-        base = seconds(Candidates(job, machine, TRAITS, plain))
+        added = seconds(Candidates(job, machine, traits_of(job), layouts))
+        base = seconds(Candidates(job, machine, traits_of(job), plain))
         may_be = added * np.where(silent, ROUNDING, less)
         assert (base <= may_be).all(), layouts.row(int(np.argmax(base / may_be)))
 

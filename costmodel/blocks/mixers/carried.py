@@ -24,7 +24,7 @@ from trainplan.costmodel.kernels import (
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.mixers import CoreProduct
 
-CHUNK_PRODUCTS_SPEED = 0.38
+CHUNK_PRODUCTS_SPEED = 0.395
 """Speed of products inside chunks over that of fused attention on long sequences.
 
 Source: derived; the kernels of Mamba-2's scan pass 12.8 million tokens a second forward with 128

@@ -46,16 +46,16 @@ def test_products_in_four_bits_rest_on_fits_of_their_own(monkeypatch: pytest.Mon
 
 
 def test_amd_gpus_rest_on_numbers_of_their_own_and_say_which_are_assumed():
-    assert evidence_of("mi300x", "bf16") == Evidence("assumed", "measured", "assumed")
+    assert evidence_of("mi300x", "bf16") == Evidence("measured", "measured", "assumed")
     assert catalog.fitted("mi300x").gemm["bf16"].kind == "measured"
-    assert catalog.fitted("mi300x").sustained["bf16"].kind == "assumed", "no training run seen"
+    assert catalog.fitted("mi300x").sustained["bf16"].sources, "training runs were seen"
     assert evidence_of("mi325x", "bf16").attention == "stand-in"
     assert evidence_of("mi250x", "bf16") == Evidence("assumed", "assumed", "assumed")
 
 
 def test_a_stand_in_is_no_better_than_what_it_brings():
-    assert evidence_of("mi355x", "bf16").products == "assumed"
-    assert evidence_of("mi350x", "bf16").products == "assumed"
+    assert evidence_of("mi355x", "bf16").products == "stand-in"
+    assert evidence_of("mi350x", "bf16").products == "stand-in"
     assert evidence_of("mi350x", "bf16").attention == "stand-in"
 
 

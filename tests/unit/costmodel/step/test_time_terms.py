@@ -91,9 +91,10 @@ def test_a_graph_of_the_whole_step_leaves_no_waiting_for_the_host():
     assert none > partial > whole == 0
 
 
-def test_a_partial_graph_leaves_the_wait_for_sizes_where_the_gpu_is_slower_than_launches():
+def test_a_partial_graph_leaves_the_wait_for_sizes():
     none, partial, whole = waits("1x8:h100-sxm")
-    assert none == partial > whole == 0
+    assert none > partial > 0.8 * none
+    assert whole == 0
 
 
 def test_unfused_attention_is_slower_and_keeps_the_scores():
