@@ -19,6 +19,7 @@ RunLayout: how the job was cut over the ranks.
 RunModel: dimensions of the model of a measured run.
 RunStage: one stage of a plan whose stages differ.
 RunTraining: how the model of a measured run was trained.
+RunTwin: membership of runs that differ in one setting.
 RunWide: products that multiply in 16 bits where the others multiply in fewer.
 Scalars: corrections of a machine by a calibration.
 Shape: what is compared of a run and of an answer.
@@ -54,5 +55,6 @@ from trainplan.costmodel.documents.measured_run import (
     RunModel,
     RunStage,
     RunTraining,
+    RunTwin,
     RunWide,
 )

@@ -1,10 +1,9 @@
 """What a setting gains: measured and priced changes of runs that differ in it alone."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.documents import MeasuredRun
+from trainplan.costmodel.documents import MeasuredRun, RunTwin
 from trainplan.costmodel.validate.predict import Prediction
 from trainplan.costmodel.validate.steps import has_comparable_step, measured_step_seconds
 
@@ -74,37 +73,47 @@ def gains(predictions: Sequence[Prediction]) -> Gains | None:
 
 
 def _pairs(predictions: Sequence[Prediction]) -> Iterator[Gain]:
-    bases: dict[str, Prediction] = {}
-    others: Mapping[str, list[Prediction]] = defaultdict(list)
-    for one in predictions:
-        for twin in one.run.twins:
-            if twin.base:
-                bases[twin.name] = one
-            else:
-                others[twin.name].append(one)
-    for name, base in bases.items():
-        for one in (other for other in others[name] if other is not base):
-            measured = measured_ratio(base.run, one.run, name)
-            if measured and base.step_time_s and one.step_time_s:
-                priced = (
-                    one.step_time_s / base.step_time_s * num_tokens(base.run) / num_tokens(one.run)
-                )
-                kind = next(twin.kind for twin in one.run.twins if twin.name == name)
-                yield Gain(name, one.run.id, kind, one.run.source_group, measured - 1, priced - 1)
+    steps = {id(one.run): one.step_time_s for one in predictions}
+    for pair in twins(one.run for one in predictions):
+        base, other = steps[id(pair.base)], steps[id(pair.other)]
+        if base and other:
+            of_token = _num_tokens(pair.base) / _num_tokens(pair.other)
+            measured, priced = pair.step_ratio * of_token, other / base * of_token
+            run = pair.other
+            yield Gain(pair.name, run.id, pair.kind, run.source_group, measured - 1, priced - 1)
 
 
-def measured_ratio(base: MeasuredRun, one: MeasuredRun, name: str) -> float | None:
-    """Time of a token of a run over that of the base of its twins; null: not measured."""
-    relative = next(twin.relative_step for twin in one.twins if twin.name == name)
-    first, second = measured_step_seconds(base), measured_step_seconds(one)
-    comparable = all(has_comparable_step(run, everything=True) for run in (base, one))
-    if relative or not comparable or first is None or second is None:
-        return relative
-    return second / first * num_tokens(base) / num_tokens(one)
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """Two measured runs that differ in one setting."""
+
+    name: str
+    kind: str
+    base: MeasuredRun
+    other: MeasuredRun
+    step_ratio: float
+    """Measured step time of the other over that of the base."""
 
 
-def num_tokens(run: MeasuredRun) -> int:
-    """Tokens of a step."""
+def twins(runs: Iterable[MeasuredRun]) -> Iterator[Twins]:
+    """Every changed run with the base of its twins, where both were measured alike."""
+    marked = [(run, twin) for run in runs for twin in run.twins]
+    bases = {twin.name: run for run, twin in marked if twin.base}
+    for run, twin in marked:
+        base = None if twin.base else bases.get(twin.name)
+        if base is not None and base is not run and (ratio := _step_ratio(base, run, twin)):
+            yield Twins(twin.name, twin.kind, base, run, ratio)
+
+
+def _step_ratio(base: MeasuredRun, run: MeasuredRun, twin: RunTwin) -> float | None:
+    if twin.relative_step:
+        return twin.relative_step * _num_tokens(run) / _num_tokens(base)
+    first, second = measured_step_seconds(base), measured_step_seconds(run)
+    comparable = all(has_comparable_step(one, everything=True) for one in (base, run))
+    return second / first if comparable and first and second else None
+
+
+def _num_tokens(run: MeasuredRun) -> int:
     return (run.training.global_batch_size or 1) * (run.training.seq_length or 1)
 
 

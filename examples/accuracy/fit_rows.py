@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from trainplan.cli.files.runs import read_runs
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, case_of
-from trainplan.costmodel.validate.gains import measured_ratio, num_tokens
+from trainplan.costmodel.validate.gains import twins
 from trainplan.costmodel.validate.residuals import layout_key
 from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE
 
@@ -27,8 +27,13 @@ deterministic kernels and one NCCL algorithm. They are scored, not fitted."""
 
 
 ATTENTION_PRIOR = {
-    "ampere": 0.68, "ada": 0.68, "hopper": 0.7, "blackwell": 0.61, "cdna3": 0.522, "cdna4": 0.714,
-}  # fmt: skip
+    "ampere": 0.68,
+    "ada": 0.68,
+    "hopper": 0.7,
+    "blackwell": 0.61,
+    "cdna3": 0.522,
+    "cdna4": 0.714,
+}
 """Largest share of peak that fused attention reaches at burst clocks, before any run is seen.
 
 Source: `e s / (s + s_half)` through kernels of 512 to 16k tokens. A100: 0.654 forward, sglang
@@ -102,7 +107,7 @@ class Pair:
     base: Row
     other: Row
     log_ratio: float
-    """Logarithm of the measured time of a token of the other over that of the base."""
+    """Logarithm of the measured step of the other over that of the base."""
     source: str
     weight: float
 
@@ -113,28 +118,19 @@ def pairs() -> list[Pair]:
     A pair shares what its records leave out, so its ratio counts where its step times do not.
     """
     runs = [run for path in (RUNS, TWINS) for run in read_runs(path)]
-    twins = [run for run in runs if isinstance(run, MeasuredRun) and run.twins]
-    rows = {run.id: row for run in twins if (row := _twin_row(run))}
-    bases = {twin.name: run for run in twins for twin in run.twins if twin.base}
-    found = [
-        (bases[twin.name], run, ratio)
-        for run in twins
-        for twin in run.twins
-        if not twin.base and {run.id, bases[twin.name].id} <= rows.keys()
-        if (ratio := measured_ratio(bases[twin.name], run, twin.name))
-    ]
-    sizes: dict[str, int] = defaultdict(int)
-    for _, run, _ in found:
-        sizes[rows[run.id].source] += 1
+    marked = [run for run in runs if isinstance(run, MeasuredRun) and run.twins]
+    rows = {run.id: row for run in marked if (row := _twin_row(run))}
+    found = [one for one in twins(marked) if {one.base.id, one.other.id} <= rows.keys()]
+    sizes = Counter(rows[one.other.id].source for one in found)
     return [
         Pair(
-            rows[base.id],
-            rows[run.id],
-            math.log(ratio / num_tokens(base) * num_tokens(run)),
-            rows[run.id].source,
-            1 / max(sizes[rows[run.id].source], SMALL_SOURCE),
+            rows[one.base.id],
+            other := rows[one.other.id],
+            math.log(one.step_ratio),
+            other.source,
+            1 / max(sizes[other.source], SMALL_SOURCE),
         )
-        for base, run, ratio in found
+        for one in found
     ]
 
 
