@@ -258,7 +258,4 @@ CORE_STATED = (
 LM_STATED = (*CORE_STATED, Stated("overlap_param_gather", value=True))
 """Gathers beside passes wait in each pipeline rank: by default they run ahead of them there."""
 NEMO_STATED = (*CORE_STATED, Stated("overlap_tp_comm", value=False))
-BRIDGE_STATED = (
-    *NEMO_STATED,
-    Stated("moe_dispatcher", "alltoall", "slower than DeepEP, its default across domains"),
-)
+BRIDGE_STATED = NEMO_STATED
