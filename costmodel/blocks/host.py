@@ -11,9 +11,13 @@ LATENT = 0.4
 """Launches of both projections to the width of experts, over a dense layer. Source: derived; two of
 the five modules of `host_dense`."""
 RELAUNCHED = {
-    "layernorm": (2, 0.1), "core_attn": (1, 0.2), "mla_up_proj": (1, 0.6), "mlp": (1, 0.5),
-    "shared_experts": (1, 0.5), "moe": (1, 7.0),
-}  # fmt: skip
+    "layernorm": (2, 0.1),
+    "core_attn": (1, 0.2),
+    "mla_up_proj": (1, 0.6),
+    "mlp": (1, 0.5),
+    "shared_experts": (1, 0.5),
+    "moe": (1, 7.0),
+}
 """Checkpoints of a recomputed module, and what it launches over a dense layer; others: one, and a
 kernel or two.
 

@@ -211,4 +211,4 @@ def selective(block: Block, key: IntColumn, table: LayoutTable, copies: Copies) 
     kept = np.maximum(0.0, block.saved_bytes[key] - dropped - copies.freed_bytes)
     ahead = block.host_ahead[key]
     longer = np.maximum(seconds, ahead + launched) - np.maximum(0.0, ahead)
-    return Selective(np.where(launched > 0, longer, seconds), kept, dropped, copies)
+    return Selective(longer, kept, dropped, copies)
