@@ -14,6 +14,7 @@ from tests.properties.test_bounds_nest import (
 from tests.properties.test_search_is_exact import assert_best_of_all, every_legal_layout
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
+from trainplan.costmodel.layouts import SELECTIVE
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -89,10 +90,12 @@ def test_packing_takes_less_time_than_a_row_of_one_sequence_and_balance_still_le
         prices(with_lengths(job, packing)).step_seconds
         for packing in ("none", "greedy", "balanced")
     )
-    assert (greedy <= whole * 1.005).all()  # fewer seconds of compute hide a little less traffic
-    assert np.mean(greedy <= whole * (1 + 1e-12)) > 0.99
+    # what shards gather hides beside a pass, not beside what is recomputed by modules
+    table = every_legal_layout(job)
+    gathers = (table.zero_stage >= 2) & (table.recompute == SELECTIVE)
+    assert (greedy <= whole * (1 + 1e-12 + 0.005 * gathers)).all()
     assert np.mean(greedy < whole) > 0.5
-    assert (balanced <= greedy * 1.005).all()
+    assert (balanced <= greedy * (1 + 1e-3 + 0.005 * gathers)).all()
     assert (balanced < greedy).any()
 
 

@@ -30,7 +30,7 @@ def test_a_gain_has_a_sign_only_where_it_can_be_seen(fraction, text):
     ("gains", "named"),
     [([], False), ([0.0], False), ([0.3, -0.09], False), ([0.3, 0.02], True), ([-0.07], True)],
 )
-def test_a_small_gain_is_beside_what_a_release_moves(gains, named):
+def test_a_small_gain_is_followed_by_what_a_release_moves(gains, named):
     assert [line.startswith("Gains below 8 %") for line in release_line(gains)] == [True] * named
 
 

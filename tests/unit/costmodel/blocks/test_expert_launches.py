@@ -36,7 +36,7 @@ def of_a_layer(make_job):
 
 
 @pytest.mark.parametrize("release", ["26.02", "26.08"])
-def test_an_exchange_beside_compute_costs_the_host_what_the_release_says(launches, release):
+def test_an_overlapped_exchange_costs_the_host_the_factor_of_the_release(launches, release):
     plain, constants = launches(release=release)
     alongside, _ = launches(release=release, overlap_moe_a2a=True)
     software = release_of(release)

@@ -65,7 +65,7 @@ def test_an_exchange_between_nodes_is_waited_for_where_the_host_posts_it():
 
 
 @pytest.mark.parametrize(("launched", "longest"), [(3.0, 3.0), (0.0, 2.0)])
-def test_no_more_of_an_exchange_hides_than_lasts_beside_it(launched, longest):
+def test_no_more_of_an_exchange_hides_than_its_overlap_lasts(launched, longest):
     """Compute of 2 seconds, or launches."""
     overlapped = columns("8xp5.48xlarge", overlap_moe_a2a=True)
     share = overlapped.machine.constants.expert_overlap_exposed
@@ -99,7 +99,7 @@ def test_a_partial_graph_copies_what_enters_it_once_forward_and_twice_backward()
     assert backward[0] == pytest.approx(2 * forward[0], rel=1e-6)
 
 
-def test_a_slow_host_launches_slower_as_the_catalog_or_a_cluster_says():
+def test_a_slow_host_launches_slower_by_the_factor_of_catalog_or_cluster():
     machines = {name: columns(name).machine.host_factor for name in ("8x8:h100-sxm", "8xp5")}
     usual = catalog.host("p5").launch_factor.value
     assert machines == {"8x8:h100-sxm": 1.0, "8xp5": usual}

@@ -272,7 +272,7 @@ def test_other_vendors_have_no_stand_in(name):
     assert catalog.stand_in(name) is None
 
 
-def test_an_announced_gpu_is_priced_from_its_figures_and_says_that_they_may_change():
+def test_an_announced_gpu_is_priced_from_figures_that_may_change():
     machine = machine_of(parse_cluster("64x4:vr200"), "nvfp4")
     (datasheet,) = [p for p in machine.provenance if p.quantity == "vr200 datasheet"]
     assert datasheet.kind == "assumed"

@@ -26,7 +26,7 @@ def test_a_name_is_the_last_release_before_it(stated, container):
     assert release_of(stated).container == container
 
 
-def test_a_note_says_which_release_stands_for_an_unknown_one():
+def test_a_note_names_the_release_that_is_priced_for_an_unknown_one():
     def notes(stated):
         return list(release_of(stated).notes(stated))
 

@@ -26,7 +26,7 @@ def test_blocks_take_more_than_bf16_where_one_scale_takes_less(make_job):
     assert primary.peak_allocated_bytes < blocks.peak_allocated_bytes
 
 
-def test_a_launch_says_how_operands_are_scaled():
+def test_a_launch_has_the_scaling_of_operands():
     options = RuntimeOptions(fp8_recipe="blockwise")
     training = {"precision": "fp8"}
     assert values(export(DENSE, training=training), "--fp8-recipe") == ("tensorwise",)

@@ -78,8 +78,8 @@ def test_cut_experts_are_sent_no_token_twice_by_a_dispatcher_that_sends_it_once(
     assert once > estimate(job_of(*job, moe_dispatcher="deepep"), **whole).terms.ep_comm
 
 
-def waits(cluster):
-    layout = {"dp": 8, "ep": 8}
+def waits(cluster, micro_batch_size=1):
+    layout = {"dp": 8, "ep": 8, "micro_batch_size": micro_batch_size}
     return [
         estimate(job_of("qwen3-30b-a3b", cluster, cuda_graph=graph), **layout).terms.host
         for graph in ("none", "partial", "full_iteration")
@@ -91,10 +91,9 @@ def test_a_graph_of_the_whole_step_leaves_no_waiting_for_the_host():
     assert none > partial > whole == 0
 
 
-def test_a_partial_graph_leaves_the_wait_for_sizes():
-    none, partial, whole = waits("1x8:h100-sxm")
-    assert none > partial > 0.8 * none
-    assert whole == 0
+def test_a_partial_graph_leaves_the_wait_for_sizes_where_the_gpu_is_slower_than_launches():
+    none, partial, whole = waits("1x8:h100-sxm", micro_batch_size=4)
+    assert none == partial > whole == 0
 
 
 def test_unfused_attention_is_slower_and_keeps_the_scores():
