@@ -17,7 +17,7 @@ from trainplan.costmodel.presets import preset
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of, plain
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
-from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE
+from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE, usual_dispatcher
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
@@ -341,8 +341,17 @@ def _own_options(
     idle = options.overlap_tp_comm or job.model.mla is not None or not parallel
     sharded = layout is not None and layout.zero_stage > 0
     gathers = keys.GATHER_OVERLAP.flag in given or not sharded
+    plain = job.model_copy(
+        update={
+            "runtime": EXPORTER.runtime,
+            "options": options.model_copy(update={"moe_dispatcher": None}),
+        }
+    )
+    usual = layout and usual_dispatcher(plain, layout)
+    dispatcher = options.moe_dispatcher or ("alltoall" if usual else None)
     return options.model_copy(
         update={
+            "moe_dispatcher": None if dispatcher == usual else dispatcher,
             "gradient_dtype": None if narrow else "fp32",
             "fp8_param_gather": None if alone else False,
             "activation_func_fp8_input_store": True if _is_on(given, STORE) else None,

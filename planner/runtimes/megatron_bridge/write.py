@@ -7,9 +7,10 @@ Source of every key: NVIDIA-NeMo/Megatron-Bridge, commit `COMMIT`, `ConfigContai
 
 from collections.abc import Iterator
 
+from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import Dispatcher, Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import HEAD_BYTES, RuntimeTraits
 from trainplan.costmodel.shards import remade_bytes
@@ -106,10 +107,22 @@ def _without_own_defaults(job: Job, layout: Layout, traits: RuntimeTraits) -> Jo
     }
     if _whole_step_of_experts(job):
         options["cuda_graph"] = None
+    if job.options.moe_dispatcher is None:
+        options["moe_dispatcher"] = usual_dispatcher(job, layout)
     if job.model.mla is None:
         overlaps = traits.communication.overlaps_tensor_parallel and layout.sequence_parallel
         options["overlap_tp_comm"] = overlaps or None
     return job.model_copy(update={"options": job.options.model_copy(update=options)})
+
+
+@with_traits
+def usual_dispatcher(job: Job, traits: RuntimeTraits, layout: Layout) -> Dispatcher | None:
+    """What its recipes take where nothing is stated; null: an all-to-all, as Megatron-LM does."""
+    domain = min(one.domain_gpus(catalog.device(one)) for one in job.cluster.groups)
+    experts = traits.experts
+    spans = layout.ep * layout.etp > domain
+    usual = experts.dispatcher_across if spans else experts.dispatcher
+    return None if job.model.moe is None or usual == "alltoall" else usual
 
 
 def _whole_step_of_experts(job: Job) -> bool:

@@ -22,11 +22,15 @@ LAYOUTS = [
         {"dp": 8, "ep": 8, "zero_stage": 3},
     )
 ]
+ACROSS = [Layout(dp=16, ep=16, zero_stage=1)]
+"""On two nodes, where a dispatcher may be another one by default."""
 SEARCHED = [(name, one) for name in EXPORTERS for one in RUNTIMES[name].settings]
 
 
 def written(make_job, runtime, model, options, layout):
-    job = make_job(model, "1x8:h100-sxm").model_copy(update={"runtime": runtime})
+    job = make_job(model, f"{layout.world_size // 8}x8:h100-sxm").model_copy(
+        update={"runtime": runtime}
+    )
     job = job.model_copy(update={"options": RuntimeOptions(**options)})
     try:
         made = EXPORTERS[runtime].export(job, layout)
@@ -45,7 +49,7 @@ def test_a_setting_that_is_searched_is_written(make_job, runtime, one):
             for options in (others, others | {one.name: one.value})
         )
         for model in ("llama2-7b", "qwen3-30b-a3b")
-        for layout in LAYOUTS
+        for layout in (*LAYOUTS, *ACROSS)
     ]
     both = [pair for pair in pairs if None not in pair]
     assert any(plain != on for plain, on in both), one.source
