@@ -163,6 +163,12 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         for reader in known:
             if reader.recognises(launch):
                 return launch, reader
+    if launches[0].document:
+        keys = ", ".join(list(launches[0].document)[:SHOWN])
+        raise UnsupportedError(
+            f"{launches[0].program.text[:80]} is of no format that is known (its keys: "
+            f"{keys[:200]}): name its runtime with --runtime, or give the command that reads it"
+        )
     programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
     names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
     raise UnsupportedError(

@@ -100,8 +100,8 @@ class CheckDocument(Document):
     """Id of the runtime whose launch it is; `runtime_version` is the release whose rules were
     applied."""
     runtime_version: str
-    legal: bool
-    """Would the runtime start it, as far as was read?"""
+    legal: bool | None
+    """Would the runtime start it, as far as was read? Null: not judged."""
     problems: tuple[ProblemEntry, ...]
     """Each with `cause` (a name that stays), `verdict` (`illegal`, `ignored`, `unread`,
     `unmodelled`), `says`, `file` and `line`."""
@@ -187,6 +187,9 @@ class CheckDocument(Document):
             place = place_text(first.place)
             where = f" ({place})" if place else ""
             text = f"{lacks} {reading.runtime} refuses it{where}: {first.says}{more}.".lstrip()
+        elif reading.legal is None:
+            unread = next((p for p in reading.problems if p.verdict == "unread"), None)
+            text = f"Not judged: {unread.says if unread else found.untried}."
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:

@@ -38,8 +38,9 @@ STATED = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.ov
 def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     """The verdict, the price, what is wrong, what pays, and what was read."""
     reading = found.reading
-    good = reading.legal and found.fits is not False
-    yield Text(CheckDocument.sentence(found), style="bold green" if good else "bold red")
+    bad = reading.legal is False or found.fits is False
+    style = "bold red" if bad else "bold green" if found.fits else "bold yellow"
+    yield Text(CheckDocument.sentence(found), style=style)
     if reading.job is not None:
         lines = []
         if reading.layout is not None:

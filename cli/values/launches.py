@@ -1,10 +1,12 @@
 """Launches that a user has: a script, a configuration, or a command typed after `--`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainplan.cli.files import read_text
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 
 CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
@@ -23,9 +25,11 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
     if len(words) > 1:
         return (launch_of_command(words, settings),)
     if path.suffix.lower() in CONFIGURATIONS:
-        read_text(path, expected="a configuration", is_launch=True)
+        text = read_text(path, expected="a configuration", is_launch=True)
         program = Word(str(path), Place(str(path), None))
-        return (Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={}),)
+        document = next(iter(document_of(text, path.suffix.lower())), {})
+        alone = Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={})
+        return (replace(alone, document=document, format=format_of(document)),)
     text = read_text(path, expected="a launch script", is_launch=True)
     return launches_of_script(text, str(path), settings)
 

@@ -64,9 +64,13 @@ class Reading:
     elsewhere."""
 
     @property
-    def legal(self) -> bool:
-        """Would the runtime start it, as far as was read?"""
-        return not any(problem.verdict == "illegal" for problem in self.problems)
+    def legal(self) -> bool | None:
+        """Would the runtime start it? Null: too little was read to say."""
+        verdicts = {problem.verdict for problem in self.problems}
+        whole = self.job is not None and self.layout is not None
+        return (
+            False if "illegal" in verdicts else True if whole or "unread" not in verdicts else None
+        )
 
     def of_release(self, launch: Launch, stated: str | None) -> Reading:
         """The same with the release that is stated, or that the container of the launch names.

@@ -40,6 +40,7 @@ READ = (
     "arctic_training:READER",
     "deepspeed.read:DEEPSPEED",
     "accelerate.read:ACCELERATE",
+    "foreign:FOREIGN",
 )
 """Where `READERS` are: a search, which reads no launch, does not wait for them."""
 READERS: tuple[Reader, ...]

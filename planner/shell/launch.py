@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Verdict = Literal["illegal", "ignored", "unread", "unmodelled"]
 """The runtime stops; it takes no notice; we cannot know without running the script; we can read it,
@@ -68,6 +68,10 @@ class Launch:
     Accelerate."""
     starter_arguments: tuple[Word, ...] = ()
     """Other words for the starter, such as `--config_file x.yaml` of Accelerate."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """Of a configuration alone: its keys."""
+    format: str = ""
+    """Of a configuration alone: whose it is, a name of `planner.formats`."""
     container: Word | None = None
     """What names the image that it runs in: `--container-image=nvcr.io/nvidia/nemo:26.04`."""
     problems: tuple[Problem, ...] = ()

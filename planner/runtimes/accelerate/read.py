@@ -42,7 +42,7 @@ STAGES = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "HYBRID_SHARD": 3
 def recognises(launch: Launch) -> bool:
     """By its starter, by the variables it sets, or as a YAML alone."""
     if launch.starter == "file":
-        return launch.program.text.lower().endswith((".yaml", ".yml"))
+        return launch.format == mesh.RUNTIME
     return launch.starter == mesh.RUNTIME or mesh.SWITCHES[0] in launch.environment
 
 

@@ -54,7 +54,7 @@ MEGATRON = "pretrain_"
 def recognises(launch: Launch) -> bool:
     """By its starter, by an option of DeepSpeed, or as a JSON file alone."""
     if launch.starter == "file":
-        return launch.program.text.lower().endswith(".json")
+        return launch.format == engine.RUNTIME
     return launch.starter == engine.RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
 
 

@@ -159,7 +159,7 @@ def test_a_degree_that_only_a_run_tells_is_asked_for():
     [problem] = [one for one in reading.problems if one.verdict == "unread"]
     assert problem.cause == "unread_value"
     assert "--set TP=VALUE" in problem.says
-    assert reading.legal
+    assert reading.legal is None
 
 
 def test_a_path_that_only_a_run_tells_is_no_matter():
@@ -170,7 +170,7 @@ def test_a_path_that_only_a_run_tells_is_no_matter():
 def test_words_that_only_a_run_tells_may_hold_what_is_missing():
     reading = read("$ARGUMENTS", base="--bf16")
     assert causes(reading, "unread") == ["unread_words"]
-    assert reading.legal
+    assert reading.legal is None
 
 
 def test_a_variable_that_only_a_run_tells_breaks_no_rule():
