@@ -77,10 +77,6 @@ class Commands:
         self.scripts: list[Word] = []
         """Other scripts that it runs."""
 
-    def place(self, line: int | None) -> Place:
-        """In this file."""
-        return COMMAND_LINE if line is None else Place(self.variables.file, line)
-
     def carry_out(self, tokens: Sequence[Token], functions: Collection[str]) -> Outcome:
         """Do one simple command."""
         set_first = list(takewhile(assignment, tokens))
@@ -89,7 +85,7 @@ class Commands:
             for token in set_first:
                 self._assign(token)
             return Outcome()
-        name, line = tokens[0].text, tokens[0].line
+        name, place = tokens[0].text, tokens[0].place
         if tokens[0].kind == "arithmetic":
             return Outcome(self._arithmetic(tokens[0]))
         if name == "[[" or name in _DECLARES:
@@ -101,21 +97,21 @@ class Commands:
             return Outcome(self._verdict([Operand(field) for field in fields[1:ends]]))
         if fields and text_of(fields[0]) in functions:
             return Outcome(calls=text_of(fields[0]), arguments=tuple(fields[1:]))
-        return self._named(fields, line, set_first) if fields else Outcome()
+        return self._named(fields, place, set_first) if fields else Outcome()
 
-    def _named(self, fields: list[Value], line: int | None, set_first: list[Token]) -> Outcome:
+    def _named(self, fields: list[Value], place: Place, set_first: list[Token]) -> Outcome:
         """A command that is no syntax of the shell."""
         name, arguments = text_of(fields[0]), tuple(fields[1:])
         if name == "eval":
-            text = tuple(p for a in arguments for p in (Piece(" ", line), *a))
+            text = tuple(p for a in arguments for p in (Piece(" ", place), *a))
             return Outcome(None, runs=self._source(text))
         if name in _PLAIN:
             return _PLAIN[name]
         if name not in _SETS:
-            return self._start(fields, line, set_first)
+            return self._start(fields, place, set_first)
         if name in ("source", "."):
             what = text_of(arguments[0]) if arguments else name
-            self.unread(f"{clipped(what)} may set variables and was not read", line)
+            self.unread(f"{clipped(what)} may set variables and was not read", place)
         elif name in ("set", "shift"):
             self._arguments(name, arguments)
         elif name == "unset":
@@ -123,46 +119,46 @@ class Commands:
                 self.variables.put(text_of(argument), None)
         elif name != "printf" or [text_of(a) for a in arguments[:1]] == ["-v"]:
             kept = arguments[1:2] if name == "printf" else arguments
-            self._forget([text_of(argument) for argument in kept], name, line)
+            self._forget([text_of(argument) for argument in kept], name, place)
         return Outcome()
 
-    def unread(self, what: str, line: int | None) -> None:
+    def unread(self, what: str, place: Place) -> None:
         """Something of which only a run would tell what it does to the variables."""
         says = f"{what}: give --set NAME=VALUE for what it changes"
-        self.problems.append(Problem("shell_unread", "unread", says, self.place(line)))
+        self.problems.append(Problem("shell_unread", "unread", says, place))
 
-    def _start(self, fields: list[Value], line: int | None, set_first: list[Token]) -> Outcome:
+    def _start(self, fields: list[Value], place: Place, set_first: list[Token]) -> Outcome:
         """A program: perhaps a launch."""
-        words = [word_of(field, self.variables.file, line) for field in fields]
+        words = [word_of(field, place) for field in fields]
         command = command_of(words)
         if command.starter == "script":
             self.scripts.append(command.rest[0])
         elif command.starter == "shell" and command.rest:
             text = fields[len(fields) - len(command.rest)]
             if text_of(text) != command.rest[0].text:
-                text = (Piece(command.rest[0].text, line),)
+                text = (Piece(command.rest[0].text, place),)
             arguments = tuple(fields[len(fields) - len(command.rest) + 2 :])
             return Outcome(
                 None, None, self._source(text), command.outer, arguments, is_program=True
             )
         elif command.starter:
-            self._add(command, set_first, line)
+            self._add(command, set_first, place)
         return Outcome(None, is_program=True)
 
-    def _add(self, command: Command, set_first: list[Token], line: int | None) -> None:
+    def _add(self, command: Command, set_first: list[Token], place: Place) -> None:
         """Keep a launch, if it is one."""
         variables = self.variables
         environment = {
-            name: word_of(held, variables.file, line)
+            name: word_of(held, place)
             for name in sorted(variables.exported)
             if (held := variables.held.get(name)) is not None and not isinstance(held, dict)
         }
         for token in set_first:
             if parts := assignment(token):
                 value = self.expander.joined(parts[2])
-                environment[parts[0]] = word_of(value, variables.file, line)
+                environment[parts[0]] = word_of(value, place)
         problems = (*self.problems, *self.doubts)
-        variables.charge(len(environment) + len(problems) + len(variables.unread), line)
+        variables.charge(len(environment) + len(problems) + len(variables.unread), place)
         around = Surroundings(environment, self.job, self.outer, problems)
         launch = launch_of(command, around)
         if launch is None:
@@ -178,11 +174,11 @@ class Commands:
     def _source(self, value: Value) -> Source:
         """Text to be read as a script."""
         starts, at = [], 0
-        kept = [piece for piece in value if piece.text] or [Piece("", None)]
+        kept = [piece for piece in value if piece.text] or [Piece("", COMMAND_LINE)]
         for piece in kept:
             starts.append(at)
             at += len(piece.text)
-        return Source(text_of(value), self.variables.file, starts, [p.line for p in kept])
+        return Source(text_of(value), starts, [p.place for p in kept])
 
     def _assign(self, token: Token) -> None:
         """`NAME=value` and its kin."""
@@ -191,7 +187,7 @@ class Commands:
             return
         name, append, value = parts
         if token.elements is None:
-            self.variables.assign(name, self.expander.joined(value), token.line, append=append)
+            self.variables.assign(name, self.expander.joined(value), token.place, append=append)
             return
         elements: list[tuple[str | None, Value]] = []
         for element in token.elements:
@@ -203,7 +199,7 @@ class Commands:
                 )
             else:
                 elements += [(None, value) for value in self.expander.fields(element.parts)]
-        self.variables.extend(name, elements, token.line, append=append)
+        self.variables.extend(name, elements, token.place, append=append)
 
     def _declare(self, tokens: Sequence[Token]) -> Outcome:
         """`export`, `declare`, `local`, `readonly`."""
@@ -236,11 +232,11 @@ class Commands:
         if match := _CHANGED.fullmatch(token.text):
             name, does, rest = match.groups()
             body = rest if does == "=" else f"{name}{does[0]}({rest or 1})"
-            number, unknown = self.expander.number(body, token.line)
+            number, unknown = self.expander.number(body, token.place)
             written = f"$(({token.text}))" if number is None else str(number)
-            self.variables.assign(name, (Piece(written, token.line, unknown),), token.line)
+            self.variables.assign(name, (Piece(written, token.place, unknown),), token.place)
             return None
-        number, _ = self.expander.number(token.text, token.line, tested=True)
+        number, _ = self.expander.number(token.text, token.place, tested=True)
         return None if number is None else number != 0
 
     def _arguments(self, name: str, arguments: Sequence[Value]) -> None:
@@ -248,19 +244,19 @@ class Commands:
         held = self.variables.positional
         if name == "shift":
             count = text_of(arguments[0]) if arguments else "1"
-            self.variables.charge(len(held or ()), None)
+            self.variables.charge(len(held or ()), COMMAND_LINE)
             known = held is not None and count.isdecimal() and self.certain
             self.variables.positional = held[int(count[:9]) :] if known and held else None
         elif any(text_of(argument) == "--" for argument in arguments):
             at = next(n for n, argument in enumerate(arguments) if text_of(argument) == "--")
             self.variables.positional = list(arguments[at + 1 :]) if self.certain else None
 
-    def _forget(self, names: Sequence[str], command: str, line: int | None) -> None:
+    def _forget(self, names: Sequence[str], command: str, place: Place) -> None:
         for name in names:
             plain = name.partition("=")[0]
             if plain.isidentifier():
                 says = f"{plain} is set by {command}, known only in a run: give --set {plain}=VALUE"
-                problem = Problem("shell_unread", "unread", says, self.place(line))
+                problem = Problem("shell_unread", "unread", says, place)
                 self.variables.forget(plain, problem)
 
 

@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 
 from trainplan.planner.shell.arithmetic import evaluated
+from trainplan.planner.shell.launch import COMMAND_LINE, Place
 from trainplan.planner.shell.lexer import Lexer
 from trainplan.planner.shell.variables import Piece, Value, Variables, clipped, names_of, text_of
-from trainplan.planner.shell.words import Part, ShellError, Source, where
+from trainplan.planner.shell.words import Part, Source, refuse
 
 _PARAMETER = re.compile(
     r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
@@ -44,7 +45,7 @@ class Expander:
         for part in parts:
             if part.kind == "text":
                 now = now or []
-                now.append(Piece(part.text, part.line))
+                now.append(Piece(part.text, part.place))
                 continue
             for at, value in enumerate(self._values(part, tested=tested)):
                 if at and now is not None:
@@ -62,11 +63,11 @@ class Expander:
         pieces: list[Piece] = []
         for part in parts:
             if part.kind == "text":
-                pieces.append(Piece(part.text, part.line))
+                pieces.append(Piece(part.text, part.place))
                 continue
             for at, value in enumerate(self._values(part, tested=tested)):
                 loose = [piece._replace(whole=False) for piece in value]
-                pieces += [Piece(" ", part.line), *loose] if at else loose
+                pieces += [Piece(" ", part.place), *loose] if at else loose
         return tuple(pieces)
 
     def pattern(self, parts: Sequence[Part]) -> Value:
@@ -78,10 +79,10 @@ class Expander:
         )
 
     def number(
-        self, body: str, line: int | None, *, tested: bool = False
+        self, body: str, place: Place, *, tested: bool = False
     ) -> tuple[int | None, tuple[str, ...]]:
         """Value of an arithmetic expression; null: what it depends on is known only in a run."""
-        value = self._inner(body, line, quoted=True, tested=tested)
+        value = self._inner(body, place, quoted=True, tested=tested)
         unknown = list(names_of(value))
 
         def of(match: re.Match[str]) -> str:
@@ -98,15 +99,12 @@ class Expander:
             unknown = [f"$(({clipped(body)}))"]
         return result, tuple(dict.fromkeys(unknown))
 
-    def _inner(self, text: str, line: int | None, *, quoted: bool, tested: bool) -> Value:
+    def _inner(self, text: str, place: Place, *, quoted: bool, tested: bool) -> Value:
         """What stands inside an expansion."""
         self.depth += 1
         if self.depth > _DEPTH_LIMIT:
-            place = where(self.variables.file, line)
-            raise ShellError(
-                f"{place}: expansions nest deeper than {_DEPTH_LIMIT}: write the value"
-            )
-        source = Source(text, self.variables.file, (0,), (line,))
+            refuse(place, f"expansions nest deeper than {_DEPTH_LIMIT}: write the value")
+        source = Source(text, (0,), (place,))
         try:
             return tuple(
                 piece._replace(whole=part.quoted)
@@ -121,12 +119,12 @@ class Expander:
         if part.kind == "parameter":
             values = self._parameter(part, tested=tested)
         elif part.kind == "arithmetic":
-            number, unknown = self.number(part.text, part.line, tested=tested)
+            number, unknown = self.number(part.text, part.place, tested=tested)
             text = part.written if number is None else str(number)
-            values = [(Piece(text, part.line, unknown),)]
+            values = [(Piece(text, part.place, unknown),)]
         else:
             values = [_unknown(part, clipped(part.written))]
-        self.variables.charge_values(values, part.line)
+        self.variables.charge_values(values, part.place)
         return values
 
     def _parameter(self, part: Part, *, tested: bool) -> list[Value]:
@@ -143,7 +141,7 @@ class Expander:
             empty = tested and not _ARGUMENT.fullmatch(name) and not self._always(name)
             return [() if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
-            gap = Piece(" ", part.line)
+            gap = Piece(" ", part.place)
             return [tuple(p for at, v in enumerate(held) for p in ((gap, *v) if at else v))]
         return held
 
@@ -163,9 +161,9 @@ class Expander:
             held = None
         if held is not None:
             return held
-        value = self._inner(match["operand"], part.line, quoted=part.quoted, tested=tested)
+        value = self._inner(match["operand"], part.place, quoted=part.quoted, tested=tested)
         if does[-1] == "=" and match["key"] is None and name.isidentifier():
-            self.variables.assign(name, value, part.line)
+            self.variables.assign(name, value, part.place)
         return [value]
 
     def _held(self, name: str, key: str | None) -> list[Value] | None:
@@ -177,14 +175,16 @@ class Expander:
             return None if held is None or key not in (None, "0", "@", "*") else [held]
         if key in ("@", "*"):
             return list(held.values())
-        at_key = text_of(self._inner(key or "0", None, quoted=True, tested=False)).strip("\"'")
+        at_key = text_of(self._inner(key or "0", COMMAND_LINE, quoted=True, tested=False)).strip(
+            "\"'"
+        )
         return [held[at_key]] if at_key in held else None
 
     def _argument(self, name: str) -> list[Value] | None:
         """`$@`, `$#`, `$1`."""
         arguments = self.variables.positional
         if name == "#":
-            return [(Piece(str(len(arguments or ())), None),)]
+            return [(Piece(str(len(arguments or ())), COMMAND_LINE),)]
         if arguments is None or not (name in "@*" or name.isdecimal()):
             return None
         at = int(name[:9]) - 1 if name.isdecimal() else 0
@@ -202,11 +202,11 @@ def _length(match: re.Match[str], part: Part, held: list[Value] | None) -> Value
     if held is None or match["does"] or (len(held) == 1 and names_of(held[0])):
         return _unknown(part, clipped(part.written))
     many = match["key"] in ("@", "*") or match["name"] in "@*"
-    return (Piece(str(len(held) if many else len(text_of(held[0]))), part.line),)
+    return (Piece(str(len(held) if many else len(text_of(held[0]))), part.place),)
 
 
 def _unknown(part: Part, name: str) -> Value:
-    return (Piece(part.written, part.line, (name,)),)
+    return (Piece(part.written, part.place, (name,)),)
 
 
 def _split(value: Value, done: list[Value], now: list[Piece] | None) -> list[Piece] | None:
@@ -222,5 +222,5 @@ def _split(value: Value, done: list[Value], now: list[Piece] | None) -> list[Pie
                 now = None
             if chunk:
                 now = now or []
-                now.append(Piece(chunk, piece.line))
+                now.append(Piece(chunk, piece.place))
     return now

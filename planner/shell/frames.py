@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from trainplan.planner.shell.commands import Commands
 from trainplan.planner.shell.conditions import Verdict, both, either, negated
-from trainplan.planner.shell.launch import Problem, Word
+from trainplan.planner.shell.launch import COMMAND_LINE, Place, Problem, Word
 from trainplan.planner.shell.lexer import Token
 from trainplan.planner.shell.variables import Array, Value
-from trainplan.planner.shell.words import ShellError, where
+from trainplan.planner.shell.words import refuse
 
 _DEPTH_LIMIT = 200
 SPELLED = {"call": "function", "subshell": "(", "group": "{", "function": "{", "gated": "&&"}
@@ -21,7 +21,7 @@ class Frame:
     kind: str
     """`if`, `loop`, `case`, `group`, `subshell`, `function`, `call`; `gated`: one command behind
     `&&` or `||`."""
-    line: int | None
+    place: Place
     outer: Verdict
     """Is the whole taken?"""
     saved: tuple[Verdict, str, bool]
@@ -52,28 +52,28 @@ class Frames:
 
     def __init__(self, commands: Commands) -> None:
         self.commands, self.variables = commands, commands.variables
-        self.frames = [Frame("call", None, outer=True, saved=(True, "", False))]
+        self.frames = [Frame("call", COMMAND_LINE, outer=True, saved=(True, "", False))]
         self.status: Verdict = True
         """Of the list of commands so far."""
         self.connection = ""
         """`&&` or `||` before the next command."""
         self.negate = False
 
-    def gated(self, line: int | None) -> Verdict:
+    def gated(self, place: Place) -> Verdict:
         """Is the command that begins taken?"""
         reached = self.status if self.connection == "&&" else negated(self.status)
         reached = reached if self.connection else True
         mode = both(self.frames[-1].mode, reached)
         if reached is None and mode is None:
-            self.gate(line, self.doubt("list of commands", line))
+            self.gate(place, self.doubt("list of commands", place))
         return mode
 
-    def gate(self, line: int | None, doubt: Problem) -> None:
+    def gate(self, place: Place, doubt: Problem) -> None:
         """What begins may not be taken."""
         mode = both(self.frames[-1].mode, None)
         saved = self.status, self.connection, self.negate
         self.push(
-            Frame("gated", line, outer=mode, saved=saved, mode=mode, doubt=doubt, journal=True)
+            Frame("gated", place, outer=mode, saved=saved, mode=mode, doubt=doubt, journal=True)
         )
         self.variables.journals.append({})
         self.status, self.connection = True, ""
@@ -95,17 +95,14 @@ class Frames:
         """Something opens."""
         self.frames.append(frame)
         if len(self.frames) > _DEPTH_LIMIT:
-            place = where(self.variables.file, frame.line)
-            raise ShellError(
-                f"{place}: commands nest deeper than {_DEPTH_LIMIT}: write the launch alone"
-            )
+            refuse(frame.place, f"commands nest deeper than {_DEPTH_LIMIT}: write the launch alone")
         self.doubts()
 
-    def open(self, kind: str, line: int | None) -> Frame:
+    def open(self, kind: str, place: Place) -> Frame:
         """A compound command begins."""
-        mode = self.gated(line)
+        mode = self.gated(place)
         saved = self.status, self.connection, self.negate
-        frame = Frame(kind, line, outer=mode, saved=saved, mode=mode)
+        frame = Frame(kind, place, outer=mode, saved=saved, mode=mode)
         self.push(frame)
         self.status, self.connection, self.negate = True, "", False
         return frame
@@ -120,10 +117,7 @@ class Frames:
     def closing(self, token: Token, *kinds: str) -> Frame:
         """The innermost frame, which a token ends or goes on with."""
         if self.frames[-1].kind not in kinds:
-            place = where(self.variables.file, token.line)
-            raise ShellError(
-                f"{place}: `{token.text}` closes nothing that is open: check what is above"
-            )
+            refuse(token.place, f"`{token.text}` closes nothing that is open: check what is above")
         return self.frames[-1]
 
     def doubts(self) -> None:
@@ -132,14 +126,14 @@ class Frames:
         call = max(at for at, frame in enumerate(self.frames) if frame.kind == "call")
         self.commands.certain = not any(frame.doubt for frame in self.frames[call:])
 
-    def doubt(self, what: str, line: int | None) -> Problem:
+    def doubt(self, what: str, place: Place) -> Problem:
         """Why a launch in it may not run."""
         asks = dict.fromkeys(self.commands.asks)
         says = f"stands in this {what}, and only a run would tell whether it is taken"
         says += f": give --set {' --set '.join(f'{name}=VALUE' for name in asks)}" if asks else ""
-        return Problem("branch_unread", "unread", says, self.commands.place(line))
+        return Problem("branch_unread", "unread", says, place)
 
-    def branch(self, frame: Frame, line: int | None, *, verdict: Verdict) -> None:
+    def branch(self, frame: Frame, place: Place, *, verdict: Verdict) -> None:
         """A branch begins."""
         reached = both(negated(frame.taken), verdict)
         frame.taken = either(frame.taken, verdict)
@@ -147,7 +141,7 @@ class Frames:
         frame.condition = False
         if reached is None and frame.mode is None:
             frame.journal = True
-            frame.doubt = self.doubt(SPELLED.get(frame.kind, frame.kind), line)
+            frame.doubt = self.doubt(SPELLED.get(frame.kind, frame.kind), place)
             self.variables.journals.append({})
             self.doubts()
         self.connection, self.negate = "", False
@@ -165,4 +159,4 @@ class Frames:
         """All branches have ended."""
         if frame.outcomes:
             outcomes = [*frame.outcomes, *(({},) if frame.taken is not True else ())]
-            self.variables.merge(outcomes, frame.line, SPELLED.get(frame.kind, frame.kind))
+            self.variables.merge(outcomes, frame.place, SPELLED.get(frame.kind, frame.kind))

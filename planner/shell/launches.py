@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from trainplan.planner.shell.commands import Commands
-from trainplan.planner.shell.launch import Launch
+from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.slurm import Allocation, directives
 from trainplan.planner.shell.variables import Variables
 from trainplan.planner.shell.walk import Walk
-from trainplan.planner.shell.words import Part, ShellError, source_of, where
+from trainplan.planner.shell.words import Part, ShellError, refuse, source_of
 
 __all__ = ["ShellError", "launch_of_command", "launches_of_script"]
 
@@ -28,13 +28,13 @@ def launches_of_script(
     """
     source = source_of(text, file)
     job, under_slurm, problems = directives(source.text, file)
-    variables = Variables(settings, file, job.variables())
+    variables = Variables(settings, job.variables())
     commands = Commands(variables, job, under_slurm=under_slurm)
     commands.problems += problems
     walk = Walk(commands)
     walk.run(Lexer(source).tokens())
     if not commands.launches:
-        raise ShellError(f"{where(file, None)}: no launch: looked for {_SOUGHT}" + _instead(walk))
+        refuse(Place(file, None), f"no launch: looked for {_SOUGHT}" + _instead(walk))
     return tuple(commands.launches)
 
 
@@ -44,7 +44,7 @@ def launch_of_command(words: Sequence[str], settings: Mapping[str, str]) -> Laun
     Raises:
         ShellError: it is no launch.
     """
-    commands = Commands(Variables(settings, None), Allocation(), under_slurm=False)
+    commands = Commands(Variables(settings), Allocation(), under_slurm=False)
     walk = Walk(commands)
     walk.run([_quoted(word) for word in words])
     if not commands.launches:
@@ -54,13 +54,15 @@ def launch_of_command(words: Sequence[str], settings: Mapping[str, str]) -> Laun
 
 def _quoted(word: str) -> Token:
     """A word that no shell changes any more; `NAME=value` may still stand before the command."""
-    return Token("word", "", None, (Part("text", word, word, None, quoted="=" not in word),))
+    return Token(
+        "word", "", COMMAND_LINE, (Part("text", word, word, COMMAND_LINE, quoted="=" not in word),)
+    )
 
 
 def _instead(walk: Walk) -> str:
     """What there is instead of a launch."""
     if walk.stops is not None:
-        return f"; the script ends at line {walk.stops}"
+        return f"; the script ends at line {walk.stops.line}"
     if walk.commands.scripts:
         other = walk.commands.scripts[0]
         line = "" if other.place.line is None else f" (line {other.place.line})"

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from trainplan.planner.shell.launch import Place
 from trainplan.planner.shell.words import Part, Source, Words
 
 
@@ -22,7 +23,7 @@ class Token:
     kind: Literal["word", "operator", "arithmetic"]
     text: str
     """Of a word, its text where nothing in it is quoted or expanded; otherwise empty."""
-    line: int | None
+    place: Place
     parts: tuple[Part, ...] = ()
     elements: tuple[Token, ...] | None = None
     """Of `NAME=(...)`."""
@@ -54,16 +55,16 @@ class Lexer(Words):
         found: list[Token] = []
         in_test = False
         while self._skip_blanks():
-            line = self.source.line(self.at)
+            place = self.source.place(self.at)
             if in_test and (match := _TEST.match(self.text, self.at)):
                 self.at = match.end()
-                found.append(self._plain(match[0], line))
+                found.append(self._plain(match[0], place))
             elif (match := _REDIRECTION.match(self.text, self.at)) and not _BLANK_TO_FILL.match(
                 self.text, self.at
             ):
                 self._redirection(match)
             elif match := _OPERATOR.match(self.text, self.at):
-                found.append(self._operator(match, line, found[-1] if found else None))
+                found.append(self._operator(match, place, found[-1] if found else None))
             else:
                 found.append(self._word())
                 in_test = found[-1].text != "]]" if in_test else found[-1].text == "[["
@@ -85,20 +86,20 @@ class Lexer(Words):
             self.at = match.end()
         return self.at < len(self.text)
 
-    def _plain(self, text: str, line: int | None) -> Token:
-        return Token("word", text, line, (Part("text", text, text, line, quoted=False),))
+    def _plain(self, text: str, place: Place) -> Token:
+        return Token("word", text, place, (Part("text", text, text, place, quoted=False),))
 
-    def _operator(self, match: re.Match[str], line: int | None, last: Token | None) -> Token:
+    def _operator(self, match: re.Match[str], place: Place, last: Token | None) -> Token:
         starts = last is None or last.kind == "operator" or last.text in _BEFORE_A_COMMAND
         if starts and self.text.startswith("((", self.at):
             end = self.closing(self.at + 1, ")")
             if self.text.startswith("))", end - 2):
                 body, self.at = self.text[self.at + 2 : end - 2], end
-                return Token("arithmetic", body, line)
+                return Token("arithmetic", body, place)
         self.at = match.end()
         if match[0] == "\n":
             self._skip_documents()
-        return Token("operator", match[0], line)
+        return Token("operator", match[0], place)
 
     def _redirection(self, match: re.Match[str]) -> None:
         """Skip it and its file; note a here-document."""
@@ -121,12 +122,12 @@ class Lexer(Words):
         self.documents = []
 
     def _word(self) -> Token:
-        start, line = self.at, self.source.line(self.at)
+        start, place = self.at, self.source.place(self.at)
         parts: list[Part] = []
         while self.at < len(self.text):
             is_name = len(parts) == 1 and _ARRAY.fullmatch(parts[0].text)
             if self.text[self.at] == "(" and is_name:
-                return Token("word", "", line, tuple(parts), self._elements())
+                return Token("word", "", place, tuple(parts), self._elements())
             if self.text[self.at] == "(" and self.at > start and self.text[self.at - 1] in "?*+@!":
                 self.add(parts, self.closing(self.at + 1, ")"), quoted=False)
             elif not self.piece(parts, quoted=False):
@@ -136,7 +137,7 @@ class Lexer(Words):
                 start, f"{self.text[start]!r} stands where a word must: write it whole"
             )
         plain = all(part.kind == "text" and not part.quoted for part in parts)
-        return Token("word", "".join(p.text for p in parts) if plain else "", line, tuple(parts))
+        return Token("word", "".join(p.text for p in parts) if plain else "", place, tuple(parts))
 
     def _elements(self) -> tuple[Token, ...]:
         opened, found = self.at, list[Token]()

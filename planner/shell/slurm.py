@@ -56,7 +56,7 @@ class Allocation:
             "SLURM_GPUS_ON_NODE": self.gpus_per_node,
         }
         return {
-            name: (Piece(word.text, word.place.line),)
+            name: (Piece(word.text, word.place),)
             for name, word in named.items()
             if word and number(word) is not None
         }

@@ -4,15 +4,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from trainplan.planner.shell.launch import COMMAND_LINE, Place, Problem, Word
-from trainplan.planner.shell.words import ShellError, where
+from trainplan.planner.shell.words import refuse
 
 
 class Piece(NamedTuple):
     """Text of one line, or one thing that only a run would tell."""
 
     text: str
-    line: int | None
-    """Null: it comes from the settings."""
+    place: Place
     names: tuple[str, ...] = ()
     """What only a run would tell; where there are some, `text` is as written."""
     whole: bool = False
@@ -39,10 +38,9 @@ def names_of(value: Value) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for piece in value for name in piece.names))
 
 
-def word_of(value: Value, file: str | None, line: int | None) -> Word:
+def word_of(value: Value, place: Place) -> Word:
     """A word with the place where its text begins."""
-    line = next((piece.line for piece in value if piece.text), line)
-    place = COMMAND_LINE if line is None else Place(file, line)
+    place = next((piece.place for piece in value if piece.text), place)
     return Word(text_of(value), place, names_of(value))
 
 
@@ -58,11 +56,11 @@ class Variables:
     def __init__(
         self,
         settings: Mapping[str, str],
-        file: str | None,
         beneath: Mapping[str, Value] | None = None,
     ) -> None:
-        self.file = file
-        self.settings: dict[str, Value] = {k: (Piece(v, None),) for k, v in settings.items()}
+        self.settings: dict[str, Value] = {
+            k: (Piece(v, COMMAND_LINE),) for k, v in settings.items()
+        }
         self.held: dict[str, Value | Array] = {**(beneath or {}), **self.settings}
         numbered = (str(at) for at in range(1, len(settings) + 1))
         given = [self.settings[at] for at in numbered if at in self.settings]
@@ -74,18 +72,18 @@ class Variables:
         self.journals: list[dict[str, Value | Array | None]] = []
         self.work = 0
 
-    def charge(self, amount: int, line: int | None) -> None:
+    def charge(self, amount: int, place: Place) -> None:
         """Count characters and pieces that were made."""
         self.work += amount
         if self.work > _WORK_LIMIT:
-            raise ShellError(
-                f"{where(self.file, line)}: what the variables hold grows beyond all bounds: "
-                "write the launch without them"
+            refuse(
+                place,
+                "what the variables hold grows beyond all bounds: write the launch without them",
             )
 
-    def charge_values(self, values: Iterable[Value], line: int | None) -> None:
+    def charge_values(self, values: Iterable[Value], place: Place) -> None:
         """Count what was made."""
-        self.charge(sum(len(piece.text) + _PIECE for value in values for piece in value), line)
+        self.charge(sum(len(piece.text) + _PIECE for value in values for piece in value), place)
 
     def put(self, name: str, held: Value | Array | None) -> None:
         """Replace what a variable holds; null: it is unset."""
@@ -96,25 +94,25 @@ class Variables:
         else:
             self.held[name] = held
 
-    def assign(self, name: str, value: Value, line: int | None, *, append: bool = False) -> None:
+    def assign(self, name: str, value: Value, place: Place, *, append: bool = False) -> None:
         """`NAME=value`, `NAME+=value`; a setting stands for what only a run would tell."""
         key, name = _subscript(name)
-        value = self._named(name, value, line)
+        value = self._named(name, value, place)
         old = self.held.get(name)
         if key is not None or (append and isinstance(old, dict)):
-            self.extend(name, [(key or "0", value)], line, append=True)
+            self.extend(name, [(key or "0", value)], place, append=True)
             return
         if append and not isinstance(old, dict) and old:
-            self.charge(_PIECE * len(old), line)
+            self.charge(_PIECE * len(old), place)
             value = old + value
-        self.charge_values((value,), line)
+        self.charge_values((value,), place)
         self.put(name, value)
 
     def extend(
         self,
         name: str,
         elements: Iterable[tuple[str | None, Value]],
-        line: int | None,
+        place: Place,
         *,
         append: bool,
     ) -> None:
@@ -122,21 +120,20 @@ class Variables:
         old = self.held.get(name) if append else None
         array: Array = old if isinstance(old, dict) else {"0": old} if old else {}
         if self.journals:
-            self.charge(len(array), line)
+            self.charge(len(array), place)
             array = dict(array)
         for key, value in elements:
-            array[str(len(array)) if key is None else key] = self._named(name, value, line)
-            self.charge_values((value,), line)
+            array[str(len(array)) if key is None else key] = self._named(name, value, place)
+            self.charge_values((value,), place)
         self.put(name, array)
 
     def forget(self, name: str, problem: Problem) -> None:
         """Only a run would tell what it holds."""
         self.unread[name] = problem
-        line = problem.place.line if problem.place else None
-        value = (Piece(f"${name}", line, (name,)),)
+        value = (Piece(f"${name}", problem.place or COMMAND_LINE, (name,)),)
         self.put(name, self.settings.get(name, value))
 
-    def _named(self, name: str, value: Value, line: int | None) -> Value:
+    def _named(self, name: str, value: Value, place: Place) -> Value:
         """Constructs that cannot be set go under the name of the variable that can."""
         written = [n for n in names_of(value) if n[0] in "$`<>"]
         if names_of(value) and name in self.settings:
@@ -148,7 +145,7 @@ class Variables:
             "unread",
             f"{name} takes {' and '.join(written)}, which only a run would tell: "
             f"give --set {name}=VALUE",
-            Place(self.file, line) if line is not None else COMMAND_LINE,
+            place,
         )
         return tuple(
             piece._replace(
@@ -158,7 +155,7 @@ class Variables:
         )
 
     def merge(
-        self, outcomes: list[dict[str, Value | Array | None]], line: int | None, kind: str
+        self, outcomes: list[dict[str, Value | Array | None]], place: Place, kind: str
     ) -> None:
         """After branches of which only a run would tell which one is taken.
 
@@ -167,7 +164,6 @@ class Variables:
         for name in dict.fromkeys(name for outcome in outcomes for name in outcome):
             old = self.held.get(name)
             ends = [outcome.get(name, old) for outcome in outcomes]
-            place = Place(self.file, line) if line is not None else COMMAND_LINE
             if all(_flat(end) == _flat(ends[0]) for end in ends):
                 self.put(name, ends[0])
             elif old is not None and all(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from trainplan.planner.shell.commands import Commands, Outcome
 from trainplan.planner.shell.conditions import Verdict, both, either, matches, negated
 from trainplan.planner.shell.frames import SPELLED, Frames
-from trainplan.planner.shell.launch import Problem
+from trainplan.planner.shell.launch import Place, Problem
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.variables import Value, names_of
-from trainplan.planner.shell.words import ShellError, Source, where
+from trainplan.planner.shell.words import Source, refuse
 
 _CALLS_LIMIT = 2000
 _BRANCH_ENDS = (";;", ";&", ";;&")
@@ -28,7 +28,7 @@ class Walk(Frames):
         self.bodies: dict[str, tuple[Sequence[Token], int, int]] = {}
         self.called: set[str] = set()
         self.calls = 0
-        self.stops: int | None = None
+        self.stops: Place | None = None
         """Line at which the script ends before its text does."""
 
     def run(self, tokens: Sequence[Token]) -> None:
@@ -37,10 +37,10 @@ class Walk(Frames):
         self._go()
         for name, body in self.bodies.items():
             if name not in self.called:
-                line = body[0][body[1] - 1].line
+                place = body[0][body[1] - 1].place
                 says = f"stands in the function {name}, which is not seen to be called"
-                self.gate(line, Problem("branch_unread", "unread", says, self.commands.place(line)))
-                self._call(body, line, self.variables.positional)
+                self.gate(place, Problem("branch_unread", "unread", says, place))
+                self._call(body, place, self.variables.positional)
                 self._go()
 
     def _go(self) -> None:
@@ -69,7 +69,7 @@ class Walk(Frames):
 
     def _operator(self, token: Token) -> None:
         if token.text == "(":
-            self.open("subshell", token.line)
+            self.open("subshell", token.place)
             self.variables.journals.append({})
         elif token.text == ")":
             self.closing(token, "subshell")
@@ -108,19 +108,18 @@ class Walk(Frames):
             self._function(words[0])
             return
         if self._texts(1) == ["("]:
-            place = where(self.variables.file, token.line)
-            raise ShellError(f"{place}: a `(` stands where none may: quote it")
-        if self.gated(token.line) is False:
+            refuse(token.place, "a `(` stands where none may: quote it")
+        if self.gated(token.place) is False:
             self.finish(status=True)
             return
         outcome = self.commands.carry_out(words, self.bodies)
         if outcome.leaves:
-            self._leave(outcome.leaves, token.line)
+            self._leave(outcome.leaves, token.place)
         if outcome.calls:
             self.called.add(outcome.calls)
-            self._call(self.bodies[outcome.calls], token.line, list(outcome.arguments))
+            self._call(self.bodies[outcome.calls], token.place, list(outcome.arguments))
         elif outcome.runs:
-            self._nested(outcome.runs, outcome, token.line)
+            self._nested(outcome.runs, outcome, token.place)
         else:
             certain = (
                 outcome.status is None and outcome.is_program and not self.frames[-1].condition
@@ -131,11 +130,11 @@ class Walk(Frames):
         return [token.text for token in self.tokens[self.at : min(self.at + count, self.end)]]
 
     def _if(self, token: Token) -> None:
-        self.open("if", token.line).condition = True
+        self.open("if", token.place).condition = True
         self.commands.asks = []
 
     def _then(self, token: Token) -> None:
-        self.branch(self.closing(token, "if"), token.line, verdict=self.status)
+        self.branch(self.closing(token, "if"), token.place, verdict=self.status)
 
     def _elif(self, token: Token) -> None:
         frame = self.closing(token, "if")
@@ -146,7 +145,7 @@ class Walk(Frames):
     def _else(self, token: Token) -> None:
         frame = self.closing(token, "if")
         self.end_branch(frame)
-        self.branch(frame, token.line, verdict=True)
+        self.branch(frame, token.place, verdict=True)
 
     def _fi(self, token: Token) -> None:
         frame = self.closing(token, *_CLOSES[token.text])
@@ -155,13 +154,13 @@ class Walk(Frames):
         self.close()
 
     def _while(self, token: Token) -> None:
-        frame = self.open("loop", token.line)
+        frame = self.open("loop", token.place)
         frame.condition, frame.word = True, token.text
         self.commands.asks = []
 
     def _for(self, token: Token) -> None:
         """`for NAME in ...`, `for ((...))`."""
-        frame = self.open("loop", token.line)
+        frame = self.open("loop", token.place)
         frame.condition, frame.word = True, "for"
         start = self.at
         while self.at < self.end and self.tokens[self.at].text not in ("do", "\n", ";"):
@@ -180,22 +179,21 @@ class Walk(Frames):
     def _do(self, token: Token) -> None:
         frame = self.closing(token, "loop")
         ends = negated(self.status) if frame.word == "until" else self.status
-        self.branch(frame, frame.line, verdict=False if ends is False else None)
+        self.branch(frame, frame.place, verdict=False if ends is False else None)
         if frame.word not in ("while", "until") and frame.journal and frame.word.isidentifier():
             says = f"{frame.word} is set by a loop: give --set {frame.word}=VALUE"
-            problem = Problem("shell_unread", "unread", says, self.commands.place(frame.line))
+            problem = Problem("shell_unread", "unread", says, frame.place)
             self.variables.forget(frame.word, problem)
 
     def _case(self, token: Token) -> None:
-        frame = self.open("case", token.line)
+        frame = self.open("case", token.place)
         if self.at < self.end:
             frame.subject = self.commands.expander.joined(self.tokens[self.at].parts, tested=True)
         self.commands.asks = list(names_of(frame.subject))
         self.at += 1
         self._skip_lines()
         if self._texts(1) != ["in"]:
-            place = where(self.variables.file, token.line)
-            raise ShellError(f"{place}: this `case` has no `in`: write it whole")
+            refuse(token.place, "this `case` has no `in`: write it whole")
         self.at += 1
         frame.condition = True
 
@@ -215,14 +213,13 @@ class Walk(Frames):
             elif token.text in ("\n", ";") and verdict is False:
                 return
             if self.at >= self.end:
-                place = where(self.variables.file, frame.line)
-                raise ShellError(f"{place}: this `case` never ends: add an `esac`")
+                refuse(frame.place, "this `case` never ends: add an `esac`")
             token = self.tokens[self.at]
             self.at += 1
-        self.branch(frame, token.line, verdict=verdict)
+        self.branch(frame, token.place, verdict=verdict)
 
     def _brace(self, token: Token) -> None:
-        self.open("group", token.line)
+        self.open("group", token.place)
 
     def _unbrace(self, token: Token) -> None:
         frame = self.closing(token, "group", "function")
@@ -242,7 +239,7 @@ class Walk(Frames):
 
     def _function(self, token: Token) -> None:
         self._skip_lines()
-        frame = self.open("function", token.line)
+        frame = self.open("function", token.place)
         if self._texts(1) != ["{"]:
             frame.kind = "group"
             self.close()
@@ -253,41 +250,35 @@ class Walk(Frames):
     def _call(
         self,
         body: tuple[Sequence[Token], int, int],
-        line: int | None,
+        place: Place,
         arguments: list[Value] | None,
     ) -> None:
         self.calls += 1
-        frame = self.open("call", line)
+        frame = self.open("call", place)
         frame.back = (self.tokens, self.at, self.end)
         frame.arguments, frame.outside = self.variables.positional, self.commands.outer
         if self.calls > _CALLS_LIMIT:
-            place = where(self.variables.file, line)
-            raise ShellError(
-                f"{place}: more than {_CALLS_LIMIT} calls: write the launch without them"
-            )
+            refuse(place, f"more than {_CALLS_LIMIT} calls: write the launch without them")
         self.variables.positional = arguments
         self.tokens, self.at, self.end = body
 
-    def _nested(self, source: Source, outcome: Outcome, line: int | None) -> None:
+    def _nested(self, source: Source, outcome: Outcome, place: Place) -> None:
         """`eval`, `bash -c`: text that is a script of its own."""
-        self.variables.charge(len(source.text), line)
+        self.variables.charge(len(source.text), place)
         tokens = Lexer(source).tokens()
         positional = list(outcome.arguments) if outcome.is_program else self.variables.positional
-        self._call((tokens, 0, len(tokens)), line, positional)
+        self._call((tokens, 0, len(tokens)), place, positional)
         self.commands.outer = (*self.commands.outer, *outcome.outer)
 
     def _return(self) -> None:
         frame = self.frames[-1]
         if frame.kind != "call":
-            place = where(self.variables.file, frame.line)
-            raise ShellError(
-                f"{place}: this `{SPELLED.get(frame.kind, frame.kind)}` is never closed"
-            )
+            refuse(frame.place, f"this `{SPELLED.get(frame.kind, frame.kind)}` is never closed")
         self.tokens, self.at, self.end = frame.back
         self.variables.positional, self.commands.outer = frame.arguments, frame.outside
         self.close(status=None if self.frames[-2].condition else True)
 
-    def _leave(self, how: str, line: int | None) -> None:
+    def _leave(self, how: str, place: Place) -> None:
         """`exit` and `return`."""
         frames = list(reversed(self.frames))
         inner = next(frame for frame in frames if frame.journal or frame.kind == "call")
@@ -296,15 +287,13 @@ class Walk(Frames):
         elif how == "return" and self.frames[-1] is inner:
             self.at = self.end
         elif how == "exit" and all(frame.kind == "call" for frame in frames):
-            self.stops = line
+            self.stops = place
             self.frames[1:] = []
             self.at = self.end
             self.doubts()
         elif how == "exit":
             says = "the script stops here as far as it can be read: set what the condition asks for"
-            self.commands.problems.append(
-                Problem("script_stops", "unread", says, self.commands.place(line))
-            )
+            self.commands.problems.append(Problem("script_stops", "unread", says, place))
 
 
 _CLOSES = {"fi": ("if",), "done": ("loop",), "esac": ("case",)}

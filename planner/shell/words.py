@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from trainplan.costmodel.base import PlanError
+from trainplan.planner.shell.launch import Place
 
 
 class ShellError(PlanError):
@@ -21,34 +22,34 @@ class Source:
     """Text with the lines that it stands on."""
 
     text: str
-    file: str | None
     starts: Sequence[int]
     """Where in `text` something of another line begins; the first is 0."""
-    lines: Sequence[int | None]
-    """The line of what begins there."""
+    places: Sequence[Place]
+    """Of what begins there."""
 
-    def line(self, at: int) -> int | None:
-        """Line of a position."""
-        return self.lines[bisect_right(self.starts, at) - 1]
+    def place(self, at: int) -> Place:
+        """Of a position."""
+        return self.places[bisect_right(self.starts, at) - 1]
 
     def fail(self, at: int, what: str) -> NoReturn:
         """Refuse the text at a position."""
-        raise ShellError(f"{where(self.file, self.line(at))}: {what}")
+        refuse(self.place(at), what)
 
 
-def where(file: str | None, line: int | None) -> str:
-    """A place, as errors begin with it."""
-    return (file or "the command") + (f", line {line}" if line is not None else "")
+def refuse(place: Place, what: str) -> NoReturn:
+    """Refuse the text at a place."""
+    line = f", line {place.line}" if place.line is not None else ""
+    raise ShellError(f"{place.file or 'the command'}{line}: {what}")
 
 
 def source_of(text: str, file: str | None) -> Source:
     """A whole file."""
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ShellError(f"{where(file, line)}: a NUL byte: this is no shell script, name another")
+        refuse(Place(file, line), "a NUL byte: this is no shell script, name another")
     text = text.replace("\r\n", "\n")
     starts = [0, *(found.end() for found in re.finditer("\n", text))]
-    return Source(text, file, starts, range(1, len(starts) + 1))
+    return Source(text, starts, [Place(file, line) for line in range(1, len(starts) + 1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Part:
     text: str
     """Of an expansion, what stands inside."""
     written: str
-    line: int | None
+    place: Place
     quoted: bool
 
 
@@ -120,7 +121,7 @@ class Words:
     def add(self, parts: list[Part], end: int, *, quoted: bool) -> None:
         """Text up to a position is a piece."""
         text = self.text[self.at : end]
-        parts.append(Part("text", text, text, self.source.line(self.at), quoted))
+        parts.append(Part("text", text, text, self.source.place(self.at), quoted))
         self.at = end
 
     def _add_lines(self, parts: list[Part], end: int) -> None:
@@ -195,7 +196,7 @@ class Words:
             return chr(int(code, 8) % 256) if code[0] in "01234567" else _ESCAPES.get(code, code)
 
         text = _ESCAPE.sub(decoded, body[1])
-        parts.append(Part("text", text, body[0], self.source.line(self.at), quoted=True))
+        parts.append(Part("text", text, body[0], self.source.place(self.at), quoted=True))
         self.at = body.end()
 
     def _expansion(
@@ -210,7 +211,7 @@ class Words:
     ) -> None:
         written = self.text[self.at : end]
         body = written[head : len(written) - tail]
-        parts.append(Part(kind, body, written, self.source.line(self.at), quoted))
+        parts.append(Part(kind, body, written, self.source.place(self.at), quoted))
         self.at = end
 
     def _past(self, match: re.Match[str], *, in_command: bool) -> int:
