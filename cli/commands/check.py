@@ -37,11 +37,11 @@ with imported_on_answer():
     from trainplan.cli.terminal import Clock, remark
     from trainplan.cli.values import (
         alongside,
+        model_next_to,
         parse_settings,
         read_launches,
         text_next_to,
     )
-    from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.hardware import ClusterSpec
@@ -117,13 +117,17 @@ def command(
     machines, measured = _machines(cluster, profiles)
     request = Request(
         cluster=machines,
-        model=_model(model, train),
+        model=with_trained(load_model(model), train) if model else None,
+        model_of=partial(model_next_to, alongside(launch)),
+        train=train,
         seq_length=seq_length,
         global_batch_size=global_batch_size,
         text_of=partial(text_next_to, alongside(launch)),
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
     reading = reader.read(own, request).of_release(own, runtime_version)
+    if train and not model and not any(one.name == "model.trained" for one in reading.fields):
+        raise SpecError("--train stands beside --model: this launch does not say what is trained")
     options = SearchOptions(memory_margin=memory_margin, only_written=False)
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
@@ -132,12 +136,6 @@ def command(
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")
-
-
-def _model(model: str | None, train: str | None) -> ModelSpec | None:
-    if model is None and train is not None:
-        raise SpecError("--train stands beside --model: no launch says what is trained")
-    return with_trained(load_model(model), train) if model else None
 
 
 def _machines(

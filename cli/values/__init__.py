@@ -5,6 +5,7 @@ alongside: the folder that files named in a launch are looked for in.
 Destination: where a plan or a calibration goes.
 Durations: what is stated of the passes' durations.
 load_written: job, layout and options of a file of a plan.
+model_next_to: the model that a launch in a folder names.
 nothing_here: why a cluster must be named.
 Outputs: where a schedule goes, and as what.
 parse_choices: read `--fix` and `--exclude`.
@@ -31,7 +32,13 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.cli.values.launches import alongside, parse_settings, read_launches, text_next_to
+    from trainplan.cli.values.launches import (
+        alongside,
+        model_next_to,
+        parse_settings,
+        read_launches,
+        text_next_to,
+    )
     from trainplan.cli.values.layout_text import parse_choices, parse_layout, spelled_out
     from trainplan.cli.values.machine import nothing_here
     from trainplan.cli.values.schedule import ALL, Durations, Outputs, Sizes, Way

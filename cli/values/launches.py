@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trainplan.cli.files import read_text
+from trainplan.cli.files import is_there, read_model, read_text
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.presets import preset_named
 from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 
@@ -46,6 +48,22 @@ def text_next_to(folder: Path, name: str) -> str | None:
             return read_text(path, is_launch=True)
         except PlanError:
             continue
+    return None
+
+
+def model_next_to(folder: Path, name: str) -> ModelSpec | None:
+    """The model that a launch in a folder names; null: no preset and no folder there is called so.
+
+    Of a path to weights its last part may be the name of a preset.
+    """
+    parts = name.rstrip("/").split("/")
+    last = parts[-1].removeprefix("Meta-").removeprefix("meta-")
+    for text in (str(folder / name), name, "/".join(parts[-2:]), parts[-1], last):
+        if preset_named(text) or is_there(Path(text) / "config.json"):
+            try:
+                return read_model(text).model
+            except PlanError:
+                continue
     return None
 
 

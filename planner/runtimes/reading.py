@@ -28,6 +28,11 @@ class Request:
     """For launches that name no shape."""
     seq_length: int | None = None
     global_batch_size: int | None = None
+    model_of: Callable[[str], ModelSpec | None] = lambda name: None
+    """The model of a name that stands in the launch: a preset, a name of Hugging Face that stands
+    for one, or a folder beside the launch; null: it is none of these."""
+    train: str | None = None
+    """What is trained, in place of what the launch says: as `--train` of `plan search` takes it."""
     text_of: Callable[[str], str | None] = lambda path: None
     """Text of a file that the launch names, beside it; null: there is none."""
 

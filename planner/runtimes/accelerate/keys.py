@@ -13,7 +13,8 @@ from types import MappingProxyType
 from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, yaml_mapping
 from trainplan.planner.runtimes.reading import Request
-from trainplan.planner.runtimes.training_script.read import script_of, text_of
+from trainplan.planner.runtimes.training_script.read import text_of
+from trainplan.planner.runtimes.training_script.script import script_of
 from trainplan.planner.shell import Launch, Place, Word, number
 
 RUNTIME = "accelerate"

@@ -21,14 +21,13 @@ from trainplan.planner.runtimes.training_script.read import (
     FP32,
     FULL,
     MICRO,
-    Script,
     batch_fits,
     cluster_of,
     model_of,
     note_layout,
-    script_of,
     sequence_of,
 )
+from trainplan.planner.runtimes.training_script.script import Script, script_of
 from trainplan.planner.shell import COMMAND_LINE, Launch, Verdict, Word
 
 SYNC = "GradientAccumulationPlugin(sync_each_batch=True)"

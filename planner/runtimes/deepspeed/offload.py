@@ -22,7 +22,7 @@ from trainplan.planner.launch import Argument, ConfigFile, RequiredVariable, Use
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written
 from trainplan.planner.runtimes.training_script.read import CHECKPOINTING as RECOMPUTES
-from trainplan.planner.runtimes.training_script.read import Script
+from trainplan.planner.runtimes.training_script.script import Script
 
 DRIVE = "NVME_FOLDER"
 FOLDERS = RequiredVariable(DRIVE, "a folder on the drives of every node, the same on all")

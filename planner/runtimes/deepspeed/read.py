@@ -28,16 +28,15 @@ from trainplan.planner.runtimes.training_script.read import (
     FP32,
     FULL,
     HF_MICRO,
-    Script,
     batch_fits,
     cluster_of,
     model_of,
     note_layout,
-    script_of,
     sequence_of,
     text_of,
 )
 from trainplan.planner.runtimes.training_script.read import MICRO as MICRO_ARGUMENT
+from trainplan.planner.runtimes.training_script.script import Script, script_of
 from trainplan.planner.shell import Launch, Word
 
 OPTIONS = ("deepspeed_config", "deepspeed", "deepspeed_config_file")

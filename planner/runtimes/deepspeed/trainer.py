@@ -44,10 +44,9 @@ from trainplan.planner.runtimes.keys import (
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     CHECKPOINTING,
-    Script,
-    script_of,
     text_of,
 )
+from trainplan.planner.runtimes.training_script.script import Script, script_of
 from trainplan.planner.runtimes.training_script.write import refuse
 from trainplan.planner.shell import Launch, Place, Word
 

@@ -5,8 +5,7 @@ arguments: those of Hugging Face transformers (`training_args.py`, and `run_clm.
 `examples/pytorch/language-modeling`) are read.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
@@ -15,16 +14,17 @@ from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Request
-from trainplan.planner.shell import Launch, Word, number
+from trainplan.planner.runtimes.training_script.adapters import trained_of
+from trainplan.planner.runtimes.training_script.names import NAMES
+from trainplan.planner.runtimes.training_script.script import Script
+from trainplan.planner.shell import Launch, Word
 
-SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
-MICRO, ACCUMULATED = "per_device_train_batch_size", "gradient_accumulation_steps"
+SEQUENCE: tuple[str, ...] = tuple(NAMES["sequence"])
+NAMED = 5
+"""Names of a length that an answer lists."""
+MICRO, ACCUMULATED = NAMES["micro"][0], NAMES["accumulated"][0]
+MICROS, ACCUMULATIONS = tuple(NAMES["micro"]), tuple(NAMES["accumulated"])
 CHECKPOINTING = "gradient_checkpointing"
-TUNED = ("finetuning_type", "tuner_type", "train_type")
-ADAPTED = ("use_peft", "lora_r", "lora_rank", "adapter", *TUNED)
-WHOLE = ("false", "full", "none", "")
-"""Arguments that add adapters, and values that add none. Source: huggingface/trl `ModelConfig`,
-hiyouga/LLaMA-Factory `FinetuningArguments`, modelscope/ms-swift, axolotl-ai-cloud/axolotl."""
 HF_MICRO = 8
 """Of TrainingArguments, where nothing is said."""
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -32,52 +32,6 @@ FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layer
 
 FP32 = Entry("tf32", "assumed", "neither bf16 nor fp16")
 """Weights and products in fp32, which are priced as matrix units multiply them."""
-
-
-class Script(NamedTuple):
-    """Arguments of the script that say something of a layout."""
-
-    options: Mapping[str, tuple[Word | None, Word]]
-    """Value and option, by name without dashes in front and with underscores; the last of each."""
-
-    def number(self, notes: Notes, *names: str) -> Entry | None:
-        """A number of 1 or more; null: none of them is there."""
-        for name in names:
-            if name not in self.options:
-                continue
-            value, word = self.options[name]
-            count = number(value)
-            if count:
-                assert value is not None
-                return Entry(count, "stated", f"--{name} {value.text}", word.place)
-            text = "nothing" if value is None else repr(value.text[:60])
-            says = f"--{name} is given {text}, no number of 1 or more that can be read: write one"
-            unread = value is not None and bool(value.unresolved)
-            notes.problem("argument_value", "unread" if unread else "illegal", says, word.place)
-        return None
-
-    def switch(self, name: str) -> Entry | None:
-        """`--name`, `--name true`; null: it is not there."""
-        if name not in self.options:
-            return None
-        value, word = self.options[name]
-        text = "true" if value is None else value.text.lower()
-        on = text in ("true", "1", "yes", "y", "t")
-        return Entry(on, "stated", f"--{name}", word.place)
-
-
-def script_of(arguments: Sequence[Word]) -> Script:
-    """The options of a script."""
-    found: dict[str, tuple[Word | None, Word]] = {}
-    for at, word in enumerate(arguments):
-        if not word.text.startswith("--"):
-            continue
-        name, equals, text = word.text[2:].partition("=")
-        value = Word(text, word.place, word.unresolved) if equals else None
-        if value is None and at + 1 < len(arguments) and arguments[at + 1].text[:2] != "--":
-            value = arguments[at + 1]
-        found[name.replace("-", "_")] = (value, word)
-    return Script(found)
 
 
 def text_of(notes: Notes, path: Word, request: Request) -> str | None:
@@ -102,19 +56,32 @@ def cluster_of(notes: Notes, launch: Launch, request: Request, ranks: int) -> Cl
 
 
 def model_of(notes: Notes, request: Request, script: Script) -> ModelSpec | None:
-    """The model asked about; else a problem: no configuration says its shape."""
-    if request.model is None:
+    """The model asked about, or the one that the arguments name, with what is trained of it.
+
+    Null, with a problem: neither says its shape.
+    """
+    entry = script.text(*NAMES["model"])
+    model = request.model
+    if model is not None:
+        entry = Entry(None, "assumed", "--model of `plan check`")
+    elif entry is not None:
+        model = request.model_of(str(entry.value))
+    if model is None:
         says = "the model is built by the training script, which is not run: give it with --model"
-        notes.problem("unread_model", "unread", says)
+        open_words = (script.options.get(name, (None,))[0] for name in NAMES["model"])
+        unknown = next((word for word in open_words if word and word.unresolved), None)
+        if entry is not None:
+            says = (
+                f"the launch names the model {str(entry.value)[:80]}, which is no preset and no "
+                "folder with a config.json here: give --model"
+            )
+        elif unknown is not None:
+            says = f"the model is {unknown.text[:80]}, which a run tells: give --model"
+        notes.problem("unread_model", "unread", says, entry and entry.place)
         return None
-    notes.note("model.name", Entry(request.model.name, "assumed"))
-    for name, (value, word) in script.options.items():
-        whole = name not in ADAPTED or (value is not None and value.text.lower() in WHOLE)
-        if not whole and request.model.trained is None:
-            says = f"--{name}: adapters of a script are not read: give them with --train"
-            notes.problem("adapters", "unmodelled", says, word.place)
-    notes.note("model.trained", Entry(getattr(request.model.trained, "text", "full"), "assumed"))
-    return request.model
+    assert entry is not None
+    notes.note("model.name", entry._replace(value=model.name))
+    return trained_of(notes, request, script, model)
 
 
 def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:
@@ -123,7 +90,7 @@ def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:
     if written is None and request.seq_length is not None:
         written = Entry(request.seq_length, "assumed", "--seq-length of `plan check`")
     if written is None:
-        names = ", ".join(f"--{name}" for name in SEQUENCE)
+        names = ", ".join(f"--{name}" for name in SEQUENCE[:NAMED])
         says = f"the length of a sequence is not told ({names}): give it with --seq-length"
         notes.problem("unread_sequence", "unread", says)
         return None

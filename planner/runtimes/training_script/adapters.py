@@ -1,0 +1,98 @@
+"""Adapters that the arguments of a script add, and what else of them changes what is trained."""
+
+from typing import NamedTuple
+
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.job import with_trained
+from trainplan.planner.runtimes.keys import Entry, Notes
+from trainplan.planner.runtimes.reading import Request
+from trainplan.planner.runtimes.training_script.names import NAMES
+from trainplan.planner.runtimes.training_script.script import OFF, Script
+
+ADAPTERS = NAMES["adapters"]
+WHOLE = ("full", *OFF)
+"""Values of a method that add no adapters."""
+METHODS = ("lora", "qlora")
+"""Those that are priced."""
+
+
+class Adapters(NamedTuple):
+    """What is added, as the script says it."""
+
+    entry: Entry
+    """The option that adds them, with its value."""
+    rank: int
+    modules: str
+    """As `--train` takes them."""
+
+
+def trained_of(notes: Notes, request: Request, script: Script, model: ModelSpec) -> ModelSpec:
+    """The model with what is trained of it: as the user says, else as the arguments do."""
+    for name, what in NAMES["unpriced"].items():
+        stated = script.text(name)
+        if what and stated and str(stated.value).lower() not in OFF:
+            says = f"{stated.written}: {what}"
+            notes.problem("not_priced", "unmodelled", says, stated.place)
+    entry = Entry(None, "assumed")
+    if request.train is not None:
+        model = with_trained(model, request.train)
+    elif model.trained is None and (added := _adapters(notes, script)):
+        entry, model = added.entry, _adapted(notes, script, model, added)
+    value = getattr(model.trained, "text", "full")
+    notes.note("model.trained", entry._replace(value=value))
+    return model
+
+
+def _adapters(notes: Notes, script: Script) -> Adapters | None:
+    """Null: there are none."""
+    own, method = _added(notes, script)
+    if own is None:
+        return None
+    rank = script.number(notes, *ADAPTERS["ranks"])
+    usual = ADAPTERS["switches"] | ADAPTERS["methods"]
+    defaults = usual.get(method, {"rank": 8, "modules": "all"})
+    if rank is None:
+        says = f"{own.written} states no rank: {defaults['rank']} is taken"
+        notes.problem("adapter_rank", "unread", says, own.place)
+    stated = [word for name in ADAPTERS["modules"] for word in script.words(name)]
+    text = ",".join(stated).strip("[]'\" ").replace(" ", ",") or defaults["modules"]
+    modules = "all" if text in ADAPTERS["all"] else text
+    return Adapters(own, int(str(rank.value)) if rank else defaults["rank"], modules)
+
+
+def _added(notes: Notes, script: Script) -> tuple[Entry | None, str]:
+    """What adds adapters, by its value and its name; null: nothing does.
+
+    A switch decides where the script has one; else a rank does.
+    """
+    decided = False
+    for name in (*ADAPTERS["switches"], *ADAPTERS["methods"]):
+        stated = script.text(name)
+        if stated is None:
+            continue
+        decided, value = True, str(stated.value).lower()
+        if value in WHOLE:
+            continue
+        if name in ADAPTERS["methods"] and value not in METHODS:
+            says = f"{stated.written}: what it trains is not priced: the price trains every weight"
+            notes.problem("adapters", "unmodelled", says, stated.place)
+            continue
+        return stated, name
+    ranks = (script.text(name) for name in ADAPTERS["ranks"])
+    stated = next((one for one in ranks if one and str(one.value) not in ("0", *OFF)), None)
+    return (None, "") if decided or stated is None else (stated, "")
+
+
+def _adapted(notes: Notes, script: Script, model: ModelSpec, added: Adapters) -> ModelSpec:
+    """The model with adapters; modules it does not have are priced as all."""
+    four = ADAPTERS["four_bits"].items()
+    narrow = any((one := script.text(name)) and str(one.value) in values for name, values in four)
+    method = "qlora" if narrow or str(added.entry.value).lower() == "qlora" else "lora"
+    for modules in (added.modules, "all"):
+        try:
+            return with_trained(model, f"{method}:rank={added.rank},modules={modules}")
+        except PlanError as error:
+            says = f"{added.entry.written}, modules {modules[:80]}: {error}"
+            notes.problem("adapter_modules", "unmodelled", says, added.entry.place)
+    return model
