@@ -10,12 +10,14 @@ def word(text: str) -> Word:
     return Word(text, COMMAND_LINE, names)
 
 
-def launch(flags, environment=None, program="pretrain_gpt.py", **fields) -> Launch:
+def launch(
+    flags, environment=None, program="pretrain_gpt.py", starter="torchrun", **fields
+) -> Launch:
     """Of flags as one text."""
     words = tuple(map(word, flags.split() if isinstance(flags, str) else flags))
     variables = {name: word(text) for name, text in (environment or {}).items()}
     return Launch(
-        "torchrun", word(program), is_module=False, arguments=words, environment=variables, **fields
+        starter, word(program), is_module=False, arguments=words, environment=variables, **fields
     )
 
 

@@ -1,6 +1,7 @@
 """Presets of models, and clusters and machines by name.
 
 gpu_intended: the GPU of a name, of its driver's or of a short one.
+gpus_called: GPUs that a name of a scheduler or a cloud may be, the usual first.
 Machine: what has a name of its own.
 machine_named: the catalog's name of a machine in another spelling.
 machines: machines and racks by name, in the order of the catalog.
@@ -18,6 +19,7 @@ repositories: hugging Face names of checkpoints that have the architecture of a 
 from trainplan.costmodel.presets.clusters import (
     Machine,
     gpu_intended,
+    gpus_called,
     machine_named,
     machines,
     read_cluster,

@@ -241,6 +241,55 @@ def gpu_intended(text: str, alongside: Mapping[str, object] | None = None) -> st
     raise unknown_name(kind, text, [*catalog.gpu_names(), *(alongside or ())], hint)
 
 
+def gpus_called(text: str, *, memory_alone: bool = False) -> tuple[str, ...]:
+    """GPUs that a name of a scheduler or a cloud may be, the usual first; empty: there is none.
+
+    `a100` leaves open which, `v100-32g`, `a100_80` and `nvidia-h100-mega-80gb` say more.
+    `memory_alone`: a size in GB without a kind, such as `hbm80g`, is one as well.
+    """
+    if exact := catalog.gpu_named(text):
+        return (exact,)
+    words = [word for word in _BETWEEN.split(text.lower()) if word and word not in _SAY_NOTHING]
+    joined = "".join(words[:2])
+    kinds = [("".join(words[:1]), words[1:]), (joined, words[2:])] if words else []
+    for kind, others in (*kinds, *([("", words)] if memory_alone else [])):
+        named = [one for one in catalog.gpu_names() if _is_kind(one, kind)]
+        found = [one for one in named if all(_agrees(one, word) for word in others)]
+        if found and (kind or others):
+            return tuple(sorted(found, key=lambda one: _unusual(one, kind)))
+    return ()
+
+
+_BETWEEN = re.compile(r"[\s_.:/-]+")
+_SAY_NOTHING = frozenset(
+    ("nvidia", "amd", "tesla", "instinct", "geforce", "gpu", "mega", "hbm2", "hbm2e", "hbm3", "ib")
+)
+_MEMORY = re.compile(r"(?:hbm|gpu|mem|vram)?(\d{2,3})g?i?b?")
+_FORM = re.compile(r"(?P<sxm>sxm\d?|hgx|dgx|nvlink)|(?P<pcie>pcie?)")
+_NEAR = 0.06
+"""Of a size as it is called: 80 GB are 79.65 GiB, 141 GB are 140.4."""
+
+
+def _is_kind(gpu: str, kind: str) -> bool:
+    """Is it of a family (`a100`) or of an architecture (`volta`); of any where none is named?"""
+    family = short_names().get(kind, kind).partition("-")[0]
+    return not kind or family == gpu.partition("-")[0] or kind == catalog.gpu(gpu).architecture
+
+
+def _agrees(gpu: str, word: str) -> bool:
+    """Does a GPU have the memory, or the form, that a word of a name says?"""
+    if form := _FORM.fullmatch(word):
+        return ("pcie" in gpu) == bool(form["pcie"])
+    size, memory = _MEMORY.fullmatch(word), catalog.gpu(gpu).memory_gib.value
+    return word in gpu.split("-") or bool(size and abs(memory / int(size[1]) - 1) < _NEAR)
+
+
+def _unusual(gpu: str, kind: str) -> tuple[bool, bool, float]:
+    """Order of GPUs that may be: the first that has a short name, boards, the larger memory."""
+    usual = next((one for one in short_names().values() if kind and _is_kind(one, kind)), None)
+    return gpu != usual, "pcie" in gpu, -catalog.gpu(gpu).memory_gib.value
+
+
 @cache
 def _machine_spellings() -> Mapping[str, str]:
     named = ((name, (name, *machine.aliases)) for name, machine in machines().items())

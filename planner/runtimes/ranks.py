@@ -1,15 +1,20 @@
 """How many ranks a launch starts, and on what."""
 
+import re
 from typing import NamedTuple
 
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
-from trainplan.planner.runtimes.reading import Field, Request
-from trainplan.planner.shell import Launch, Problem, number
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.presets import gpus_called, machine_named, machines, read_cluster
+from trainplan.planner.runtimes.reading import Field, Origin, Request
+from trainplan.planner.shell import Launch, Problem, Word, number
 
-ASSUMED_GPU = "h100-sxm"
-"""Where no one says. Source: assumed."""
-ONE_RANK = ("torchrun", "python")
-"""Starters of one rank where nothing is said. Source: torchrun --help."""
+ASSUMED_GPUS = ("h100-sxm", "b200")
+"""The first that has the format, where no one says. Source: assumed."""
+ONE_RANK = "torchrun"
+"""Starter of one rank where nothing is said. Source: torchrun --help."""
 ALL_NODES = "deepspeed"
 """Starter that takes all nodes of a file, or this one. Source: DeepSpeed `launcher/runner.py`."""
 USUAL_NODE = 8
@@ -19,7 +24,7 @@ LARGEST_WORLD = 1 << 20
 
 def counts_of(launch: Launch) -> tuple[int, int] | None:
     """Nodes and ranks of each; null: a run alone tells. Ranks fill usual nodes by default."""
-    one = 1 if launch.starter in ONE_RANK and launch.ranks is None else None
+    one = 1 if launch.starter == ONE_RANK and launch.ranks is None else None
     alone = 1 if launch.starter == ALL_NODES else one
     nodes = alone if launch.nodes is None else number(launch.nodes)
     gpus = one if launch.gpus_per_node is None else number(launch.gpus_per_node)
@@ -53,13 +58,13 @@ class Machines(NamedTuple):
     """What the ranks of a launch run on."""
 
     cluster: ClusterSpec | None
-    """Null: it cannot be."""
+    """Null: it cannot be, or nothing says how many."""
     fields: tuple[Field, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
 def machines_of(launch: Launch, request: Request, ranks: int) -> Machines:
-    """The cluster asked about, or so many GPUs of a common kind."""
+    """The cluster asked about, or so many of the GPUs that the launch names."""
     if request.cluster is not None and request.cluster.num_gpus == ranks:
         return Machines(request.cluster)
     if request.cluster is not None:
@@ -71,19 +76,87 @@ def machines_of(launch: Launch, request: Request, ranks: int) -> Machines:
     if counts is None or counts[0] * counts[1] != ranks:
         counts = _dealt(ranks)
     assert counts is not None
-    gpu = Field("cluster.gpu", ASSUMED_GPU, "assumed")
-    cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{ASSUMED_GPU}")
-    return Machines(cluster, (*_stated(launch), gpu))
+    return launched_on(launch, *counts)
+
+
+def launched_on(launch: Launch, nodes: int, gpus: int, precision: Precision = "bf16") -> Machines:
+    """So many nodes of the GPU that the launch names, else of one that is assumed."""
+    named = _gpu_of(launch, precision)
+    if named.gpu is None:
+        return Machines(None, problems=named.problems)
+    try:
+        cluster = parse_cluster(f"{nodes}x{gpus}:{named.gpu}")
+        if named.machine and machines()[named.machine].gpus_per_node == gpus:
+            cluster = read_cluster(f"{nodes}x{named.machine}").cluster
+    except PlanError as error:
+        return Machines(None, problems=(Problem("world_size", "unread", str(error)),))
+    written, place = (named.word.text, named.word.place) if named.word else ("", None)
+    gpu = Field("cluster.gpu", named.gpu, named.origin, written, place)
+    return Machines(cluster, (*counts_stated(launch, cluster), gpu), named.problems)
+
+
+def counts_stated(launch: Launch, cluster: ClusterSpec) -> tuple[Field, ...]:
+    """Nodes and GPUs of each, and where they stand."""
+    group = cluster.groups[0]
+    counts = (
+        ("num_nodes", group.num_nodes, launch.nodes),
+        ("gpus_per_node", group.gpus_per_node, launch.gpus_per_node),
+    )
+    return tuple(
+        Field(f"cluster.{name}", value, "stated", word.text, word.place)
+        if word is not None and number(word) == value
+        else Field(f"cluster.{name}", value, "default")
+        for name, value, word in counts
+    )
+
+
+class _Named(NamedTuple):
+    gpu: str | None
+    """Null: the launch names one that the catalog does not have."""
+    word: Word | None = None
+    """What names it; null: nothing does."""
+    machine: str | None = None
+    origin: Origin = "stated"
+    problems: tuple[Problem, ...] = ()
+
+
+def _gpu_of(launch: Launch, precision: Precision) -> _Named:
+    """The GPU that a launch names, as its scheduler or its machine does."""
+    word = launch.gpu
+    found: tuple[str, ...] = ()
+    if word is not None:
+        if machine := machine_named(word.text.removeprefix(HYPERPOD)):
+            return _Named(machines()[machine].gpu, word, machine)
+        found = gpus_called(word.text)
+    if launch.features is not None:
+        for text in re.split(r"[^\w.:-]+", launch.features.text):
+            own = gpus_called(text.rpartition(":")[2], memory_alone=bool(found))
+            both = tuple(one for one in found if one in own)
+            if own and (both or word is None):
+                found, word = both or found or own, word or launch.features
+    if word is None:
+        usual = (one for one in ASSUMED_GPUS if precision in catalog.gpu(one).peak_tflops)
+        return _Named(next(usual, ASSUMED_GPUS[0]), origin="assumed")
+    if not found:
+        says = (
+            f"the launch names the GPU {word.text[:60]}, which the catalog does not have: say "
+            "--cluster NODESxGPUS:GPU"
+        )
+        return _Named(None, word, problems=(Problem("unknown_gpu", "unread", says, word.place),))
+    gpu, *others = found
+    if not others:
+        return _Named(gpu, word)
+    says = (
+        f"the launch names {word.text[:60]}, taken as {gpu}; it may be {' or '.join(others)}: "
+        "--cluster says which"
+    )
+    problem = Problem("assumed_gpu", "unread", says, word.place)
+    return _Named(gpu, word, origin="assumed", problems=(problem,))
+
+
+HYPERPOD = "ml."
+"""Before the types of machines of SageMaker."""
 
 
 def _refused(says: str) -> Machines:
     return Machines(None, problems=(Problem("world_size", "illegal", says),))
-
-
-def _stated(launch: Launch) -> tuple[Field, ...]:
-    stated = {"num_nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node}
-    return tuple(
-        Field(f"cluster.{name}", number(word), "stated", word.text, word.place)
-        for name, word in stated.items()
-        if word is not None and number(word) is not None
-    )

@@ -66,6 +66,11 @@ class Launch:
     ranks: Word | None = None
     """All ranks, of starters that count them so: `mpirun -np`, `srun -n`, `--num_processes` of
     Accelerate."""
+    gpu: Word | None = None
+    """What a scheduler, a resource or a type of machine calls the GPU: `a100`, `p5.48xlarge`."""
+    features: Word | None = None
+    """Properties of nodes that a scheduler is asked for, some of which may name a GPU:
+    `a100_80&ib`."""
     starter_arguments: tuple[Word, ...] = ()
     """Other words for the starter, such as `--config_file x.yaml` of Accelerate."""
     document: Mapping[str, Any] = field(default_factory=dict)

@@ -1,6 +1,8 @@
-"""What Slurm is asked for, by `#SBATCH` lines and by the options of srun.
+"""What a scheduler is asked for: `#SBATCH` lines, options of srun, and what others have for them.
 
-Source: https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html (24.05).
+Source: https://slurm.schedmd.com/sbatch.html and https://slurm.schedmd.com/srun.html (24.05);
+openpbs/openpbs doc/man1/qsub.1B and doc/man7/pbs_resources.7B (select); flux-framework/flux-core
+doc/man1/common/job-param-common.rst; IBM Spectrum LSF 10.1 `bsub -gpu`, `-nnodes`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,17 @@ from trainplan.planner.shell.variables import Piece, Value
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Nodes, tasks and GPUs, as far as they are stated."""
+    """Nodes, tasks and GPUs, as far as they are stated, and what these are called."""
 
     nodes: Word | None = None
     tasks: Word | None = None
     tasks_per_node: Word | None = None
     gpus_per_node: Word | None = None
+    gpus: Word | None = None
+    """Of the whole job."""
     array: Word | None = None
+    gpu: Word | None = None
+    features: Word | None = None
 
     def over(self, outer: Allocation) -> Allocation:
         """These counts where they are stated, otherwise those of the job that they stand in."""
@@ -44,6 +50,15 @@ class Allocation:
             return None
         return replace(self.tasks, text=str(total // nodes))
 
+    @property
+    def on_node(self) -> Word | None:
+        """GPUs of a node; of a count that is no multiple of the nodes, none."""
+        total, nodes = number(self.gpus), number(self.nodes) if self.nodes else 1
+        if self.gpus_per_node or not total or not nodes or total % nodes:
+            return self.gpus_per_node
+        assert self.gpus is not None
+        return replace(self.gpus, text=str(total // nodes))
+
     def variables(self) -> dict[str, Value]:
         """What sbatch sets for the script."""
         named = {
@@ -53,7 +68,8 @@ class Allocation:
             "SLURM_NPROCS": self.tasks,
             "SLURM_NTASKS_PER_NODE": self.tasks_per_node,
             "SLURM_GPUS_PER_NODE": self.gpus_per_node,
-            "SLURM_GPUS_ON_NODE": self.gpus_per_node,
+            "SLURM_GPUS_ON_NODE": self.on_node,
+            "SLURM_GPUS": self.gpus,
         }
         return {
             name: (Piece(word.text, word.place),)
@@ -72,17 +88,45 @@ _NAMES = {
     "gpus-per-node": "gpus_per_node",
     "gres": "gpus_per_node",
     "gpus-per-task": "gpus_per_task",
+    "g": "gpus_per_task",
+    "G": "gpus",
+    "gpus": "gpus",
+    "C": "features",
+    "constraint": "features",
     "a": "array",
     "array": "array",
 }
 _OPTION = re.compile(
-    r"--(?P<long>[\w-]+)(?:=(?P<value>.*))?|-(?P<short>[Nna])(?P<joined>.*)", re.DOTALL
+    r"--(?P<long>[\w-]+)(?:=(?P<value>.*))?|-(?P<short>[NnagGC])(?P<joined>.*)", re.DOTALL
 )
-_GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z][\w.-]*:)?(\d+)")
+_GPUS = re.compile(r"(?:(?P<kind>\w[\w.+-]*):)?(?P<count>\d+)(?![\w.:-])|(?P<only>\w.*)")
+_GPU_RESOURCE = re.compile(r"(?:^|[,/:])gpu[:=](?P<gpu>[^,]*)|(?P<bare>(?:^|,)gpu(?:$|,))")
+_NUMBER = r"[ =:]?(\d+)"
+_PATTERNS = {
+    "#PBS": {
+        "nodes": r"\b(?:select|nodes)=(\d+)",
+        "tasks_per_node": r"\bmpiprocs=(\d+)",
+        "gpus_per_node": r"\bn?gpus=(\d+)",
+        "gpu": r"\b(?:gpu_?type|gpu_model|accel(?:erator)?_type)=([\w-]+)",
+    },
+    "#BSUB": {
+        "nodes": rf"-nnodes{_NUMBER}",
+        "tasks": rf"-n{_NUMBER}",
+        "tasks_per_node": r"\bptile=(\d+)",
+        "gpus_per_node": r"-gpu\W+(?:.*:)?num=(\d+)",
+        "gpu": r"\bgmodel=(?:NVIDIA)?([\w-]+)",
+    },
+    "jsrun": {
+        "nodes": rf"(?:-n|--nrs){_NUMBER}",  # resource sets
+        "tasks_per_node": rf"(?:-r|--rs_per_host){_NUMBER}",  # resource sets of a host
+        "tasks": rf"(?:-a|--tasks_per_rs){_NUMBER}",  # of each resource set
+    },
+}
+"""What counts, of others than Slurm; names of kinds under PBS are each site's own."""
 
 
 def allocation_of(words: Sequence[Word]) -> Allocation:
-    """Counts among the options of sbatch or srun."""
+    """Counts among the options of sbatch, srun or flux."""
     found: dict[str, Word] = {}
     word: Word
     after: Word | None
@@ -94,41 +138,70 @@ def allocation_of(words: Sequence[Word]) -> Allocation:
         written = match["value"] if match["long"] else match["joined"] or None
         value = replace(word, text=written) if written is not None else after
         if value and name.startswith("gpus"):
-            gpus = _GPUS.match(value.text)
-            value = replace(value, text=gpus[1]) if gpus and not value.unresolved else None
+            value, kind = _gpus(value, of_resources=match["long"] == "gres")
+            if kind:
+                found["gpu"] = kind
         if value:
             found[name] = value
     per_task = found.pop("gpus_per_task", None)
     allocation = Allocation(**found)
-    if per_task and not allocation.gpus_per_node:
-        tasks = number(allocation.per_node) or (1 if allocation.tasks is None else None)
-        if tasks and (each := number(per_task)):
-            return replace(allocation, gpus_per_node=replace(per_task, text=str(tasks * each)))
+    if allocation.gpus_per_node:
+        return allocation
+    tasks = number(allocation.per_node) or (1 if allocation.tasks is None else None)
+    if per_task and tasks and (each := number(per_task)):
+        return replace(allocation, gpus_per_node=replace(per_task, text=str(tasks * each)))
     return allocation
 
 
+def _gpus(value: Word, *, of_resources: bool) -> tuple[Word | None, Word | None]:
+    """Count and kind of `gpu:a100:8`, `h200:8`, `8`."""
+    text = value.text
+    if of_resources:
+        resource = _GPU_RESOURCE.search(text)
+        if resource is None:
+            return None, None
+        text = resource["gpu"] or "1"
+    gpus = None if value.unresolved else _GPUS.match(text)
+    if gpus is None:
+        return None, None
+    kind = gpus["kind"] or gpus["only"]
+    count = gpus["count"] or "1"
+    return replace(value, text=count), replace(value, text=kind) if kind else None
+
+
+def patterned(kind: str, words: Sequence[Word]) -> Allocation:
+    """Counts among words of PBS, LSF or jsrun: `select=4:ngpus=8`, `-nnodes 4`, `-n16 -r 4`."""
+    text = "".join(f" {word.text}" for word in words)
+    found = {name: re.search(f"(?<=[ :,]){one}", text) for name, one in _PATTERNS[kind].items()}
+    return Allocation(**{name: replace(words[0], text=m[1]) for name, m in found.items() if m})
+
+
+_MARKS = ("#SBATCH", "#PBS", "#BSUB", "#flux:")
+
+
 def directives(text: str, file: str | None) -> tuple[Allocation, bool, tuple[Problem, ...]]:
-    """`#SBATCH` lines; are there any; those that Slurm ignores, behind the first command."""
+    """`#SBATCH` and the like; are there any; those that are ignored, behind the first command."""
     words: list[Word] = []
     problems: list[Problem] = []
     begun = False
-    for at, line in enumerate(text.split("\n") if "#SBATCH" in text else (), start=1):
+    mark = next((mark for mark in _MARKS if mark in text), "#SBATCH")
+    for at, line in enumerate(text.split("\n") if mark in text else (), start=1):
         place = Place(file, at)
-        if line.startswith("#SBATCH"):
+        if line.startswith(mark):
             if begun:
-                says = "an #SBATCH line behind the first command is ignored: move it to the top"
+                says = f"an {mark} line behind the first command is ignored: move it to the top"
                 problems.append(Problem("sbatch_ignored", "ignored", says, place))
             else:
-                words += [Word(word, place) for word in _words(line.removeprefix("#SBATCH"))]
+                words += [Word(word, place) for word in _words(line.removeprefix(mark))]
         elif line.strip() and not line.lstrip().startswith("#"):
             begun = True
-    allocation = allocation_of(words)
+    allocation = patterned(mark, words) if mark in _PATTERNS else allocation_of(words)
     if allocation.array:
         says = (
             "a job array: every task has a SLURM_ARRAY_TASK_ID of its own, and one launch was read"
         )
         problems.append(Problem("slurm_array", "unread", says, allocation.array.place))
-    return allocation, bool(words), tuple(problems)
+    return allocation, bool(words) and mark == "#SBATCH", tuple(problems)
 
 
 def _words(line: str) -> list[str]:
@@ -152,7 +225,7 @@ def disagreements(
             says = f"Slurm gives {counted}, torchrun counts {stated}: make them agree"
             idle = stated == 1 and not by_srun
             yield Problem("world_size_disagrees", "ignored" if idle else "illegal", says, place)
-    gpus, started = number(request.gpus_per_node), number(ranks_per_node)
+    gpus, started = number(request.on_node), number(ranks_per_node)
     if ranks_per_node and gpus and started and gpus != started:
         says = f"Slurm gives {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"
         yield Problem(

@@ -15,18 +15,20 @@ from trainplan.planner.shell.options import (
     names,
     split,
 )
-from trainplan.planner.shell.slurm import Allocation, allocation_of, disagreements
+from trainplan.planner.shell.slurm import Allocation, allocation_of, disagreements, patterned
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHELL = re.compile(r"(ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-[a-z]*c")
-_MPI = ("mpirun", "mpiexec", "orterun")
+_MPI = ("mpirun", "mpiexec", "orterun", "aprun")
+_TASKS = ("srun", "flux", "ibrun")
+"""Starters that count tasks and nodes as srun does."""
 _REMOTE = ("ssh", "pdsh", "clush", "ds_ssh", "sbatch")
 _WRAPPERS = names(
     "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
     "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
     "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
-).union(_MPI, _REMOTE)
+).union(_MPI, _TASKS, _REMOTE, ("jsrun", "ray"))
 _MODULES = {
     "torch.distributed.run": "torchrun",
     "torch.distributed.launch": "torchrun",
@@ -182,34 +184,61 @@ def _aside(program: Word, *, is_module: bool) -> bool:
 
 
 def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocation) -> Launch:
-    """Nodes and ranks, as the starter counts them."""
-    given = parts.given
+    """Nodes and ranks, as the starter counts them, and the GPUs that the scheduler names."""
     heads = [basename(word) for word in outer]
-    by_srun = "srun" in heads
-    request = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
+    by_srun = any(head in _TASKS for head in heads)
+    request = allocation_of(_options(outer, _TASKS)).over(job) if by_srun else job
+    counted = _of_starter(launch, parts.given, request) or _of_tasks(launch, outer, request)
     if launch.starter == "torchrun":
-        nodes, ranks = _count(given, "nnodes"), _count(given, "nproc_per_node")
-        wrong = disagreements(request, nodes, ranks, by_srun=by_srun)
+        nodes, ranks = counted.nodes, counted.gpus_per_node
+        wrong = tuple(disagreements(request, nodes, ranks, by_srun=by_srun))
+        counted = replace(counted, problems=(*counted.problems, *wrong))
+    return replace(counted, gpu=request.gpu, features=request.features)
+
+
+def _of_starter(launch: Launch, given: Mapping[str, Word], request: Allocation) -> Launch | None:
+    """Ranks of what starts all of a node; null: it starts one."""
+    if launch.starter == "torchrun":
+        nodes, ranks = (
+            _count(given, name) or launch.environment.get(f"PET_{name.upper()}")
+            for name in ("nnodes", "nproc_per_node")
+        )
         return replace(
-            launch, nodes=nodes, gpus_per_node=ranks, problems=(*launch.problems, *wrong)
+            launch,
+            nodes=_known(nodes, request.nodes),
+            gpus_per_node=_known(ranks, request.on_node),
         )
     if launch.starter == "deepspeed":
         nodes, slots = _included(given.get("include"))
         nodes = _count(given, "num_nodes") or nodes
         gpus = _count(given, "num_gpus") or _count(given, "num_accelerators") or slots
-        return replace(launch, nodes=nodes, gpus_per_node=gpus)
+        return replace(launch, nodes=nodes, gpus_per_node=gpus or request.on_node)
     if launch.starter == "accelerate":
         nodes, total = _count(given, "num_machines"), _count(given, "num_processes")
         return replace(launch, nodes=nodes, gpus_per_node=_share(total, nodes), ranks=total)
-    if by_srun:
-        return replace(
-            launch,
-            starter="srun",
-            nodes=request.nodes,
-            gpus_per_node=request.per_node,
-            ranks=request.tasks,
-        )
-    return _by_mpi(launch, _options(outer, _MPI)) if set(_MPI).intersection(heads) else launch
+    return None
+
+
+def _of_tasks(launch: Launch, outer: Sequence[Word], request: Allocation) -> Launch:
+    """Ranks of what starts each by itself."""
+    heads = [basename(word) for word in outer]
+    if any(head in _TASKS for head in heads):
+        launch = replace(launch, starter="srun", nodes=request.nodes, ranks=request.tasks)
+        return replace(launch, gpus_per_node=request.per_node)
+    if set(_MPI).intersection(heads):
+        return _by_mpi(launch, _options(outer, _MPI), request)
+    if "jsrun" in heads:
+        return _by_jsrun(launch, _options(outer, ("jsrun",)))
+    world = launch.environment.get("WORLD_SIZE")
+    return replace(launch, ranks=world) if world and number(world) else launch
+
+
+def _known(stated: Word | None, allotted: Word | None) -> Word | None:
+    """A count as it stands, or, where a run alone tells it, as the scheduler allots."""
+    if stated is None or not stated.unresolved or number(allotted) is None:
+        return stated
+    assert allotted is not None
+    return replace(stated, text=allotted.text, unresolved=())
 
 
 def _options(outer: Sequence[Word], names: Sequence[str]) -> list[Word]:
@@ -244,8 +273,8 @@ def _included(include: Word | None) -> tuple[Word | None, Word | None]:
     return replace(include, text=str(len(hosts))), gpus
 
 
-def _by_mpi(launch: Launch, options: Sequence[Word]) -> Launch:
-    """`-np 32 -npernode 8`, `--map-by ppr:8:node`."""
+def _by_mpi(launch: Launch, options: Sequence[Word], request: Allocation) -> Launch:
+    """`-np 32 -npernode 8`, `--map-by ppr:8:node`; without, the tasks of the job."""
     total = per_node = None
     for word, after in pairwise(options):
         name = word.text.lstrip("-")
@@ -255,8 +284,33 @@ def _by_mpi(launch: Launch, options: Sequence[Word]) -> Launch:
             per_node = after
         elif name == "map-by" and (ppr := re.match(r"ppr:(\d+):node", after.text)):
             per_node = replace(after, text=ppr[1])
+    total, per_node = total or request.tasks, per_node or request.per_node
     ranks, on_each = number(total), number(per_node)
     nodes = None
     if total and ranks and on_each and ranks % on_each == 0:
         nodes = replace(total, text=str(ranks // on_each))
-    return replace(launch, starter="mpirun", nodes=nodes, gpus_per_node=per_node, ranks=total)
+    return replace(
+        launch,
+        starter="mpirun",
+        nodes=nodes or request.nodes,
+        gpus_per_node=per_node,
+        ranks=total,
+    )
+
+
+def _by_jsrun(launch: Launch, options: Sequence[Word]) -> Launch:
+    """`-n 16 -r 4 -a 2`: resource sets, those of a host, tasks of each.
+
+    Source: https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=jsm-jsrun.
+    """
+    found = patterned("jsrun", options)
+    sets, hosts, each = map(number, (found.nodes, found.tasks_per_node, found.tasks))
+    if not sets or found.nodes is None:
+        return replace(launch, starter="mpirun", ranks=found.nodes)
+    ranks, on_host = sets * (each or 1), (hosts or sets) * (each or 1)
+    nodes, gpus, total = (
+        replace(found.nodes, text=str(n)) for n in (sets // (hosts or sets), on_host, ranks)
+    )
+    if ranks % on_host:
+        return replace(launch, starter="mpirun", ranks=total)
+    return replace(launch, starter="mpirun", nodes=nodes, gpus_per_node=gpus, ranks=total)

@@ -7,12 +7,9 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.megatron_lm.read.arguments import shown
-from trainplan.planner.runtimes.ranks import ASSUMED_GPU, counts_of, is_silent
+from trainplan.planner.runtimes.ranks import counts_of, counts_stated, is_silent, launched_on
 from trainplan.planner.runtimes.reading import Field, Request
 from trainplan.planner.shell import Launch, Problem, number
-
-ASSUMED_GPUS = (ASSUMED_GPU, "b200")
-"""The first that has the format, where no one says. Source: assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
     counts = counts_of(launch)
     if request.cluster is not None:
         if is_silent(launch) or counts is None or counts[0] * counts[1] == request.cluster.num_gpus:
-            return Place(request.cluster, _fields(request.cluster, launch, "stated"), ())
+            return Place(request.cluster, _fields(request.cluster, launch), ())
         return _resized(request.cluster, launch, *counts)
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
@@ -51,12 +48,7 @@ def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
-    try:
-        gpu = next(name for name in ASSUMED_GPUS if precision in catalog.gpu(name).peak_tflops)
-        cluster = parse_cluster(f"{counts[0]}x{counts[1]}:{gpu}")
-    except PlanError as error:
-        return Place(None, (), (Problem("world_size", "unread", str(error)),))
-    return Place(cluster, _fields(cluster, launch, "assumed"), ())
+    return Place(*launched_on(launch, *counts, precision))
 
 
 def _resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place:
@@ -70,25 +62,9 @@ def _resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Pla
         f"priced on {cluster.name}, correct one of them"
     )
     problem = Problem("cluster_size", "ignored", says, launch.nodes.place if launch.nodes else None)
-    return Place(cluster, _fields(cluster, launch, "stated"), (problem,))
+    return Place(cluster, _fields(cluster, launch), (problem,))
 
 
-def _fields(cluster: ClusterSpec, launch: Launch, gpu: str) -> tuple[Field, ...]:
-    group = cluster.groups[0]
-    counts = (
-        ("num_nodes", group.num_nodes, launch.nodes),
-        ("gpus_per_node", group.gpus_per_node, launch.gpus_per_node),
-    )
-    return (
-        *(
-            Field(
-                f"cluster.{name}",
-                value,
-                "default" if word is None else "stated",
-                word.text if word else "",
-                word.place if word else None,
-            )
-            for name, value, word in counts
-        ),
-        Field("cluster.gpu", group.gpu, "stated" if gpu == "stated" else "assumed"),
-    )
+def _fields(cluster: ClusterSpec, launch: Launch) -> tuple[Field, ...]:
+    gpu = Field("cluster.gpu", cluster.groups[0].gpu, "stated")
+    return (*counts_stated(launch, cluster), gpu)

@@ -242,3 +242,49 @@ def test_gpus_of_a_node_are_those_stated_or_those_of_its_tasks(stated, gpus):
     words = [Word(text, COMMAND_LINE) for text in f"--nodes=2 {stated}".split()]
     found = allocation_of(words).gpus_per_node
     assert (found.text if found else None) == gpus
+
+
+@pytest.mark.parametrize(
+    ("head", "command", "expected"),
+    [
+        ("#SBATCH --gres=gpu:a100:8", "torchrun --nproc_per_node gpu x.py", (None, "8", None)),
+        ("#SBATCH --gres=nvme:1,gpu:a100:4", "deepspeed x.py", (None, "4", None)),
+        (
+            "#SBATCH -N 2 -G 16",
+            "srun torchrun --nnodes $N --nproc_per_node auto x",
+            ("2", "8", None),
+        ),
+        ("#SBATCH -N 2 -n 16", "mpirun python x.py", ("2", "8", "16")),
+        ("#PBS -l select=4:ngpus=8:mpiprocs=8", "mpirun -np 32 python x.py", ("4", "8", "32")),
+        ("#BSUB -nnodes 4", "jsrun -n 16 -r 4 -a 2 -g 2 python x.py", ("4", "8", "32")),
+        ("", "jsrun --nrs=4 -r1 -a8 python x.py", ("4", "8", "32")),
+        ("", "flux run -N 4 -n 32 -g 1 python x.py", ("4", "8", "32")),
+        ("", "aprun -n 32 -N 8 python x.py", ("4", "8", "32")),
+        ("", "ray job submit -- torchrun --nproc_per_node 8 x.py", (None, "8", None)),
+        ("export PET_NNODES=2 PET_NPROC_PER_NODE=8", "torchrun x.py", ("2", "8", None)),
+        ("export WORLD_SIZE=16", "python x.py", (None, None, "16")),
+    ],
+)
+def test_other_schedulers_count_as_well(head, command, expected):
+    (launch,) = launches_of_script(f"{head}\n{command} --tp 2\n", "run.sbatch", {})
+    assert counts(launch) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "gpu", "features"),
+    [
+        ("#SBATCH --gres=gpu:a100:8", "a100", None),
+        ("#SBATCH --gres=gpu:v100-32g:4 -C ib", "v100-32g", "ib"),
+        ("#SBATCH --gpus-per-node=h200:8", "h200", None),
+        ("#SBATCH --gpus h100:16 --constraint='a100&nvlink'", "h100", "a100&nvlink"),
+        ("#SBATCH --gres=gpu:8", None, None),
+        ("#SBATCH --gres=gpu:h100", "h100", None),
+        ("#PBS -l select=4:ngpus=8:gpu_type=A100", "A100", None),
+        ("#BSUB -gpu 'num=8:gmodel=NVIDIAH100'", "H100", None),
+        ("", None, None),
+    ],
+)
+def test_the_gpu_that_a_scheduler_is_asked_for_is_kept(head, gpu, features):
+    (launch,) = launches_of_script(f"{head}\nsrun python x.py --tp 2\n", "run.sbatch", {})
+    words = (launch.gpu, launch.features)
+    assert [word.text if word else None for word in words] == [gpu, features]
