@@ -59,6 +59,29 @@ EXCHANGE = Option(f"{PARALLEL}.parallelism_config_cp_comm_strategy", "allgather"
 BACKEND = Option(f"{DYNAMO}.dynamo_backend", "no")
 REGIONAL = Option(f"{DYNAMO}.dynamo_use_regional_compilation", default=False)
 ENGINE_FILE = Option(f"{ENGINE}.deepspeed_config_file", "")
+STAGE = Option(f"{ENGINE}.zero_stage", 2, least=0, most=3)
+DEVICES = {
+    f"offload_{one}": Option(f"{ENGINE}.offload_{one}_device", "none")
+    for one in ("optimizer", "param")
+}
+FOLDERS = {
+    f"offload_{one}": Option(f"{ENGINE}.offload_{one}_nvme_path", "none")
+    for one in ("optimizer", "param")
+}
+STEPS = Option(f"{ENGINE}.gradient_accumulation_steps", "auto")
+"""Of the engine, in which the plugin fills in what a script has. Source: `utils/dataclasses.py`,
+DeepSpeedPlugin."""
+OF_ENGINE = (
+    *("gradient_accumulation_steps", "gradient_clipping", "zero_stage", "zero3_init_flag"),
+    *("zero3_save_16bit_model", "deepspeed_config_file"),
+    *(f"{one}_{what}" for one in DEVICES for what in ("device", "nvme_path")),
+)
+"""Options of `accelerate launch` that stand in the section of the engine."""
+KINDS = {
+    "use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU",
+    "use_megatron_lm": "MEGATRON_LM", "tpu": "XLA", "cpu": "MULTI_CPU",
+}  # fmt: skip
+"""Switches of `accelerate launch`, and the kind that each says."""
 STRATEGIES: Mapping[str, str] = MappingProxyType({"all_gather": "allgather", "p2p": "alltoall"})
 """How keys and values travel. Source: torch `_attention.py`, _RotateMethod: an all-to-all that
 permutes them round a ring."""
@@ -93,6 +116,11 @@ def keys_of(notes: Notes, launch: Launch, request: Request) -> Keys | None:
             keys.entries[key.name] = Entry(
                 number(word), "stated", f"--{key} {word.text}", word.place
             )
+    of_machine = path is None and launch.starter == RUNTIME and not keys.has(KIND)
+    if of_machine and keys.has(RANKS):
+        says = "without a --config_file that of the machine counts, if it has one: read as none"
+        notes.problem("no_config", "unread", says, launch.program.place)
+        keys.entries[KIND.name] = Entry("MULTI_GPU", "assumed", "more than one process")
     if not keys.entries:
         says = "the launch reads the default configuration of its machine: name a --config_file"
         notes.problem("no_config", "unread", says, launch.program.place)
@@ -118,11 +146,12 @@ def _of_file(keys: Keys, path: Word, request: Request) -> bool:
 
 def _of_mapping(keys: Keys, config: Mapping[str, object], file: str, lines: list[str]) -> None:
     known = {flag.removeprefix("--") for flag in recorded(RECORDED)}
+    certain = bool({PLACE.name, KIND.name} & {*config})  # else it may be of another program
     for top, value in config.items():
         place = Place(file, _line(lines, top))
         if top not in known and top not in ("fp16", "dynamo_backend"):
             says = f"{top[:60]} is no key of Accelerate, which stops it: correct or delete it"
-            keys.notes.problem("unknown_key", "illegal", says, place)
+            keys.notes.problem("unknown_key", "illegal" if certain else "unread", says, place)
         elif top in SECTIONS and isinstance(value, dict):
             for inner, one in value.items():
                 key = _full(top, str(inner))
@@ -160,15 +189,16 @@ def _line(lines: list[str], name: str) -> int | None:
 def _of_options(keys: Keys, options: Mapping[str, tuple[Word | None, Word]]) -> None:
     for name, (value, word) in options.items():
         section = next((s for s, prefix in SECTIONS.items() if name.startswith(prefix)), None)
-        if section is None and name not in (PRECISION.name, "use_fsdp"):
+        section = ENGINE if name in OF_ENGINE else section
+        if section is None and name not in (PRECISION.name, *KINDS):
             continue
         key = name if section is None else f"{section}.{name}"
         text = "true" if value is None else value.text
         if value is not None and value.unresolved:
             says = f"--{name} depends on {', '.join(value.unresolved)}: give it"
             keys.notes.problem("unread_value", "unread", says, word.place)
-        elif key == "use_fsdp":
-            keys.entries[KIND.name] = Entry("FSDP", "stated", "--use_fsdp", word.place)
+        elif key in KINDS:
+            keys.entries[KIND.name] = Entry(KINDS[key], "stated", f"--{key}", word.place)
         else:
             keys.entries[key] = Entry(text, "stated", f"--{name} {text}", word.place)
 

@@ -11,16 +11,19 @@ from typing import Any, NamedTuple
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.accelerate import keys as mesh
-from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
+from trainplan.planner.runtimes.deepspeed import keys as engine
+from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED, job_of
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
 from trainplan.planner.runtimes.reading import Origin, Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATED,
+    ACCUMULATIONS,
     CHECKPOINTING,
     FP32,
     FULL,
     MICRO,
+    MICROS,
     batch_fits,
     cluster_of,
     model_of,
@@ -30,11 +33,19 @@ from trainplan.planner.runtimes.training_script.read import (
 from trainplan.planner.runtimes.training_script.script import Script, script_of
 from trainplan.planner.shell import COMMAND_LINE, Launch, Verdict, Word
 
+RUNTIME_FILE = "accelerate launch"
+"""Where keys stand that options of it set."""
+OF_ENGINE: tuple[tuple[Option[Any], Option[Any]], ...] = (
+    (engine.STAGE, mesh.STAGE),
+    (engine.STEPS, mesh.STEPS),
+    *((engine.ENABLED[one], mesh.PRECISION) for one in engine.ENABLED),
+)
+"""Keys of the engine, and those of Accelerate that say them."""
 SYNC = "GradientAccumulationPlugin(sync_each_batch=True)"
 """Shards gradients after every micro batch, as priced; else they are accumulated whole. Source:
 `accelerator.py`, no_sync, set_requires_gradient_sync."""
 STAGES = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "HYBRID_SHARD": 3, "4": 3,
-          "HYBRID_SHARD_ZERO2": 2, "5": 2}  # fmt: skip
+          "HYBRID_SHARD_ZERO2": 2, "5": 2, "NO_SHARD": 2, "3": 2}  # fmt: skip
 """Of FSDP1. Source: utils/constants.py, FSDP_SHARDING_STRATEGY."""
 
 
@@ -48,45 +59,101 @@ def recognises(launch: Launch) -> bool:
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its keys and its arguments say them.
 
-    Where its YAML names a JSON of DeepSpeed, these are what that engine takes.
+    Under DeepSpeed these are what that engine takes.
     """
     notes = Notes(problems=list(launch.problems))
-    if (engine := _engine(launch, request)) is not None:
-        return DEEPSPEED.read(engine, request)
-    job, layout = _read(notes, launch, request)
-    return Reading(
-        mesh.RUNTIME, mesh.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
-    )
+    keys, script = mesh.keys_of(notes, launch, request), script_of(launch.arguments)
+    of = (mesh.RUNTIME, mesh.COMMIT)
+    if keys is None:
+        job, layout = None, None
+    elif keys.of(mesh.KIND) == "DEEPSPEED":
+        counted = _counted(launch, keys)
+        if keys.has(mesh.ENGINE_FILE):
+            return DEEPSPEED.read(_with_file(counted, keys), request)
+        of = (engine.RUNTIME, engine.COMMIT)
+        made = engine.engine_keys(notes, _engine(keys, script), RUNTIME_FILE)
+        for own, written in OF_ENGINE:
+            entry = keys.entries.get(written.name, Entry(None, "default", own.name))
+            if own.name in made.entries:
+                made.entries[own.name] = entry._replace(value=made.entries[own.name].value)
+        job, layout = job_of(made, script, counted, request, engine.RUNTIME)
+    else:
+        job, layout = _read(keys, script, launch, request)
+    return Reading(*of, job, layout, tuple(notes.fields), tuple(notes.problems))
 
 
-def _engine(launch: Launch, request: Request) -> Launch | None:
-    """The launch with the options of `accelerate launch` that its YAML stands for.
+def _counted(launch: Launch, keys: Keys) -> Launch:
+    """The launch with the counts that its YAML states."""
+    counts = (keys.entries.get(one.name) for one in (mesh.RANKS, mesh.NODES))
+    ranks, nodes = (one and Word(str(one.value), COMMAND_LINE) for one in counts)
+    return replace(launch, ranks=launch.ranks or ranks, nodes=launch.nodes or nodes)
+
+
+def _with_file(launch: Launch, keys: Keys) -> Launch:
+    """The launch with the option that its YAML stands for.
 
     Source: commands/launch.py, _validate_launch_command, deepspeed_config_file.
     """
-    keys = mesh.keys_of(Notes(), launch, request)
-    if keys is None or not keys.has(mesh.ENGINE_FILE):
-        return None
     file = keys.entries[mesh.ENGINE_FILE.name]
     words = (Word("--deepspeed_config_file", COMMAND_LINE), Word(str(file.value), COMMAND_LINE))
-    counts = (keys.entries.get(one.name) for one in (mesh.RANKS, mesh.NODES))
-    ranks, nodes = (one and Word(str(one.value), COMMAND_LINE) for one in counts)
-    return replace(
-        launch,
-        starter="accelerate",
-        starter_arguments=(*launch.starter_arguments, *words),
-        ranks=launch.ranks or ranks,
-        nodes=launch.nodes or nodes,
+    starter_arguments = (*launch.starter_arguments, *words)
+    return replace(launch, starter=mesh.RUNTIME, starter_arguments=starter_arguments)
+
+
+def _engine(keys: Keys, script: Script) -> dict[str, object]:
+    """The configuration that the plugin hands to the engine.
+
+    Source: utils/dataclasses.py, DeepSpeedPlugin; what a script has goes before, since the Trainer
+    of transformers stops where both state another number.
+    """
+    steps, own = keys.of(mesh.STEPS), script.number(keys.notes, *ACCUMULATIONS)
+    if own is not None and steps not in ("auto", str(own.value)):
+        says = (
+            f"gradient_accumulation_steps is {steps[:20]} in Accelerate's configuration and "
+            f"{own.value} in the script, at which the Trainer of transformers stops: priced with "
+            "the script's"
+        )
+        keys.problem("two_accumulations", "unread", says, mesh.STEPS)
+    if own is None and steps == "auto":
+        own = Entry(1, "default")
+    if keys.of(mesh.PRECISION).lower() == "fp8":
+        precision = _precision(keys)
+    else:
+        precision = keys.of(mesh.PRECISION).lower()
+    offload = {
+        name: {
+            "device": keys.of(device),
+            **({"nvme_path": keys.of(mesh.FOLDERS[name])} if keys.of(device) == "nvme" else {}),
+        }
+        for name, device in mesh.DEVICES.items()
+        if keys.of(device) != "none"
+    }
+    enabled: dict[str, object] = (
+        {precision: {"enabled": True}}
+        if precision in engine.ENABLED
+        else {name: {"enabled": "auto"} for name in engine.ENABLED if name in script.options}
     )
+    return {
+        **dict.fromkeys(map(str, (engine.BATCH, engine.MICRO)), "auto"),
+        str(engine.STEPS): own.value if own else int(steps) if steps.isdecimal() else steps,
+        **({str(engine.SP): keys.of(mesh.SP)} if keys.of(mesh.SP) > 1 else {}),
+        engine.ZERO: {"stage": keys.of(mesh.STAGE), **offload},
+        **enabled,
+    }
 
 
-def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, Layout | None]:
-    keys, script = mesh.keys_of(notes, launch, request), script_of(launch.arguments)
-    if keys is None or not _kind_is_read(keys, quantised=_is_quantised(request)):
-        return None, None
+def _read(
+    keys: Keys, script: Script, launch: Launch, request: Request
+) -> tuple[Job | None, Layout | None]:
+    notes = keys.notes
     ranks = keys.of(mesh.RANKS) if keys.has(mesh.RANKS) else None
+    kind = _kind(keys, ranks)
+    if kind is None:
+        return None, None
     degrees = _degrees(keys, ranks or ranks_of(launch, request))
     model, length = model_of(notes, request, script), sequence_of(notes, request, script)
+    quantised = model is not None and model.trained is not None and model.trained.quantised
+    _check_kind(keys, kind, quantised=quantised)
     if degrees is None or model is None or length is None:
         return None, None
     batch = _batch(notes, script, degrees, request)
@@ -107,26 +174,19 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
     return job, _layout(keys, script, degrees, batch[0])
 
 
-def _is_quantised(request: Request) -> bool:
-    """Are weights in 4 bits? No launch says so, but the request may."""
-    trained = request.model.trained if request.model else None
-    return trained is not None and trained.quantised
-
-
-def _kind_is_read(keys: Keys, *, quantised: bool) -> bool:
-    """Is it FSDP, or close to it? Else a problem."""
+def _kind(keys: Keys, ranks: int | None) -> str | None:
+    """FSDP, or what is close to it; else a problem."""
     kind = keys.of(mesh.KIND).replace("False", "NO")  # YAML: NO is false
-    if kind == "DEEPSPEED":
-        says = (
-            "DeepSpeed under Accelerate is read from the JSON that deepspeed_config_file names, "
-            "not from keys of Accelerate: write one, or give it alone"
-        )
-        keys.problem("distributed_type", "unread", says, mesh.KIND)
-        return False
-    if kind not in ("FSDP", "MULTI_GPU"):
-        says = f"distributed_type {kind[:40]!r} is not read: use FSDP"
-        keys.problem("distributed_type", "unread", says, mesh.KIND)
-        return False
+    if kind == "NO" and ranks == 1:
+        kind = "MULTI_GPU"
+    if kind in ("FSDP", "MULTI_GPU"):
+        return kind
+    says = f"distributed_type {kind[:40]!r} is not read: use FSDP"
+    keys.problem("distributed_type", "unread", says, mesh.KIND)
+    return None
+
+
+def _check_kind(keys: Keys, kind: str, *, quantised: bool) -> None:
     if kind == "MULTI_GPU":
         says = "replicas of DistributedDataParallel are not priced: priced as FSDP2, weights kept"
         keys.problem("distributed_type", "unmodelled", says, mesh.KIND)
@@ -138,7 +198,6 @@ def _kind_is_read(keys: Keys, *, quantised: bool) -> bool:
             says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
             keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
     _check_fsdp(keys)
-    return True
 
 
 def _check_fsdp(keys: Keys) -> None:
@@ -233,8 +292,8 @@ def _batch(
     notes: Notes, script: Script, degrees: Degrees, request: Request
 ) -> tuple[int, int] | None:
     """Sequences of a micro batch and of a step; null: they do not go together."""
-    micro = script.number(notes, MICRO) or Entry(1, "assumed", f"--{MICRO}")
-    steps = script.number(notes, ACCUMULATED)
+    micro = script.number(notes, *MICROS) or Entry(1, "assumed", f"--{MICRO}")
+    steps = script.number(notes, *ACCUMULATIONS)
     assert isinstance(micro.value, int)
     at_once = micro.value * degrees.dp
     whole, given = request.global_batch_size, steps.value if steps else None

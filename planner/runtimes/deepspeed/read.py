@@ -23,11 +23,12 @@ from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
-    ACCUMULATED,
+    ACCUMULATIONS,
     CHECKPOINTING,
     FP32,
     FULL,
     HF_MICRO,
+    MICROS,
     batch_fits,
     cluster_of,
     model_of,
@@ -35,7 +36,6 @@ from trainplan.planner.runtimes.training_script.read import (
     sequence_of,
     text_of,
 )
-from trainplan.planner.runtimes.training_script.read import MICRO as MICRO_ARGUMENT
 from trainplan.planner.runtimes.training_script.script import Script, script_of
 from trainplan.planner.shell import Launch, Word
 
@@ -127,8 +127,8 @@ def _keys(notes: Notes, launch: Launch, request: Request) -> Keys | None:
     """Keys of the JSON; null, with a problem: there is none to read."""
     path = launch.program if launch.starter == "file" else _named(launch)
     if path is None:
-        says = "--deepspeed_config names no JSON: name one"
-        notes.problem("no_config", "illegal", says, launch.program.place)
+        says = "the launch names no configuration of DeepSpeed, or its script has it: name a JSON"
+        notes.problem("no_config", "unread", says, launch.program.place)
         return None
     text = text_of(notes, path, request)
     return None if text is None else engine.keys_of(notes, text, path.text)
@@ -185,11 +185,11 @@ def _batch(keys: Keys, script: Script, degrees: Degrees, request: Request) -> Ba
     """The triad, of which the runtime fills in what is missing; null: it stops."""
     counted = degrees.ranks // degrees.sp
     whole = keys.count(engine.BATCH)
-    micro = _from_script(keys, script, engine.MICRO, MICRO_ARGUMENT, HF_MICRO)
-    steps = _from_script(keys, script, engine.STEPS, ACCUMULATED, 1)
+    micro = _from_script(keys, script, engine.MICRO, MICROS, HF_MICRO)
+    steps = _from_script(keys, script, engine.STEPS, ACCUMULATIONS, 1)
     if whole is None and micro is None:
-        says = f"neither {engine.BATCH} nor {engine.MICRO} is given: give one"
-        keys.problem("batch_size", "illegal", says)
+        says = f"neither {engine.BATCH} nor {engine.MICRO} is given, or the script has it: give one"
+        keys.problem("batch_size", "unread", says)
         return None
     if micro is None:
         assert whole is not None
@@ -214,12 +214,12 @@ def _batch(keys: Keys, script: Script, degrees: Degrees, request: Request) -> Ba
 
 
 def _from_script(
-    keys: Keys, script: Script, key: Option[int], argument: str, default: int
+    keys: Keys, script: Script, key: Option[int], arguments: tuple[str, ...], default: int
 ) -> int | None:
     """A number of the triad; `auto` is what the Trainer of transformers has."""
     if not keys.open(key):
         return keys.count(key)
-    entry = script.number(keys.notes, argument)
+    entry = script.number(keys.notes, *arguments)
     if entry is not None:
         assert isinstance(entry.value, int)
         return entry.value

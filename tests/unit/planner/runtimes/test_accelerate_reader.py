@@ -101,7 +101,8 @@ def test_without_a_file_and_options_the_default_of_the_machine_is_not_read():
         (fsdp(fsdp_state_dict_type="LOCAL_STATE_DICT"), "state_dict_type", "illegal"),
         (fsdp(fsdp_sharding_strategy="FULL_SHARD"), "sharding_strategy", "ignored"),
         (fsdp(fsdp_auto_wrap_policy="NO_WRAP"), "no_wrap", "unmodelled"),
-        ({"distributed_type": "DEEPSPEED"}, "distributed_type", "unread"),
+        ({"distributed_type": "MEGATRON_LM"}, "distributed_type", "unread"),
+        ({"distributed_type": "NO"}, "distributed_type", "unread"),
         ({"distributed_type": "MULTI_GPU"}, "distributed_type", "unmodelled"),
         ({"compute_environment": "AMAZON_SAGEMAKER"}, "compute_environment", "unread"),
         ({"mixed_precision": "fp8"}, "fp8", "unmodelled"),
@@ -213,3 +214,69 @@ def test_kernels_of_liger_tile_the_loss(value, on):
     reading = read(of=launch("--use_liger_kernel", *value, nodes=None, gpus=None, **file))
     assert reading.layout.tiled_loss is on
     assert reading.job.options.liger == ("0.6" if on else None)
+
+
+INLINE = {
+    "distributed_type": "DEEPSPEED",
+    "deepspeed_config": {"zero_stage": 3, "gradient_accumulation_steps": 4,
+                         "offload_optimizer_device": "cpu", "offload_param_device": "none"},
+    "num_processes": 16,
+    "num_machines": 2,
+}  # fmt: skip
+WORDS = ("--per_device_train_batch_size", 2, "--max_length", 2048)
+
+
+def test_the_engine_in_the_file_is_what_deepspeed_takes():
+    """As `accelerate config` writes it."""
+    made = launch(*WORDS, starter="accelerate", nodes=None, gpus=None,
+                  starter_arguments=("--config_file", "a.yaml"))  # fmt: skip
+    reading = read(of=made, batch=None, **INLINE)
+    assert reading.problems == ()
+    assert reading.runtime == reading.job.runtime == "deepspeed"
+    assert (reading.layout.dp, reading.layout.zero_stage) == (16, 3)
+    assert reading.layout.offload.optimizer == 1.0
+    assert reading.job.training.global_batch_size == 2 * 4 * 16
+    assert reading.job.training.precision == "bf16"
+    stage = next(one for one in reading.fields if one.name == "layout.zero_stage")
+    assert (stage.origin, stage.place.file) == ("stated", "a.yaml")
+
+
+def test_steps_that_script_and_file_state_otherwise_are_named():
+    made = launch(*WORDS, "--gradient_accumulation_steps", 8, starter="accelerate", nodes=None,
+                  gpus=None, starter_arguments=("--config_file", "a.yaml"))  # fmt: skip
+    reading = read(of=made, batch=None, **INLINE)
+    assert causes(reading) == {"two_accumulations": "unread"}
+    assert reading.legal
+    assert reading.job.training.global_batch_size == 2 * 8 * 16
+
+
+@pytest.mark.parametrize(
+    ("words", "runtime", "stage"),
+    [
+        ("--use_deepspeed --zero_stage 3", "deepspeed", 3),
+        ("--use_deepspeed", "deepspeed", 2),
+        ("--use_fsdp --fsdp_version 2", "accelerate", 3),
+        ("--use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP", "accelerate", 2),
+        ("--multi_gpu", "accelerate", 2),
+        ("", "accelerate", 2),
+    ],
+)
+def test_switches_of_the_starter_say_what_shards(words, runtime, stage):
+    made = launch(*WORDS, starter="accelerate", nodes=None, gpus=None, ranks=8,
+                  starter_arguments=("--mixed_precision", "bf16", *words.split()))  # fmt: skip
+    reading = read(of=made, batch=None)
+    assert (reading.runtime, reading.layout.zero_stage, reading.layout.dp) == (runtime, stage, 8)
+    assert reading.legal
+    assert ("no_config" in causes(reading)) == (not words)
+
+
+def test_ulysses_under_the_engine_is_read():
+    changes = {**INLINE, **parallel(sp_size=4, sp_backend="deepspeed")}
+    changes["deepspeed_config"] = {"zero_stage": 3}
+    reading = read(batch=None, **changes)
+    assert (reading.layout.cp, reading.layout.dp) == (4, 4)
+
+
+def test_an_unknown_key_stops_what_is_surely_a_file_of_accelerate():
+    config = yaml.safe_dump({"num_processes": 8, "lr": 1e-5, "fsdp_config": {"fsdp_version": 2}})
+    assert causes(read(config))["unknown_key"] == "unread"

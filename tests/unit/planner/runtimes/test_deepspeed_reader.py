@@ -101,7 +101,7 @@ def test_the_triad_is_filled_in_as_the_engine_does(triad, batch):
 def test_a_triad_that_does_not_multiply_stops_the_engine():
     assert causes(read(train_batch_size=63)) == {"micro_batch_divides_batch": "illegal"}
     none = json.dumps({"zero_optimization": {"stage": 1}})
-    assert causes(read(none)) == {"batch_size": "illegal"}
+    assert causes(read(none)) == {"batch_size": "unread"}
 
 
 def test_ranks_of_autotp_count_as_replicas_in_the_triad():
