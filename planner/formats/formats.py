@@ -1,16 +1,24 @@
 """Formats of configurations: a table of the keys that only each of them has."""
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any
 
 import yaml
 
+from trainplan.planner.formats.python import python_keys
+
 LARGEST = 200_000
 """Characters of a YAML that is read; PyYAML takes three seconds for so many."""
+MOST = 50
+"""Entries of a list, or keys, that a star looks at."""
+KEY = re.compile(r"[+~]{0,2}[A-Za-z_][\w./-]*")
+"""Of a word KEY=VALUE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ _Loader.add_multi_constructor("", _untagged)
 def document_of(text: str, suffix: str) -> tuple[Mapping[str, Any], ...]:
     """The mappings of a configuration, one a document; none where it cannot be read as one.
 
-    `suffix` is the ending of its file, with the point: JSON, TOML or else YAML.
+    `suffix` is the ending of its file, with the point: JSON, TOML, Python or else YAML.
     """
     try:
         if suffix == ".json":
@@ -63,12 +71,36 @@ def document_of(text: str, suffix: str) -> tuple[Mapping[str, Any], ...]:
             documents = [tomllib.loads(text)]
         elif len(text) > LARGEST:
             return ()
+        elif suffix == ".py":
+            documents = [python_keys(text)]
         else:
             documents = list(yaml.load_all(text, _Loader))
     except (ValueError, RecursionError, yaml.YAMLError, TypeError):
         return ()
     mappings = (one for one in documents if isinstance(one, dict))
     return tuple({str(name): value for name, value in one.items()} for one in mappings)
+
+
+def command_keys(program: str, words: Iterable[str]) -> Mapping[str, Any]:
+    """A command as keys: `program`, the names of its options, and its words KEY=VALUE."""
+    keys: dict[str, Any] = {"program": program}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word.startswith("--"):
+            keys[name] = value
+        elif equals and KEY.fullmatch(name):
+            _put(keys, name.lstrip("+~"), value)
+    return keys
+
+
+def _put(keys: dict[str, Any], name: str, value: object) -> None:
+    *sections, last = name.split(".")
+    for section in sections:
+        inner = keys.setdefault(section, {})
+        if not isinstance(inner, dict):
+            return
+        keys = inner
+    keys[last] = value
 
 
 def format_of(document: Mapping[str, Any]) -> str:
@@ -84,8 +116,20 @@ def format_of(document: Mapping[str, Any]) -> str:
 
 
 def _has(document: object, key: str) -> bool:
-    for part in key.split("."):
-        if not isinstance(document, Mapping) or part not in document:
-            return False
-        document = document[part]
-    return True
+    name, equals, pattern = key.partition("=")
+    head, _, tail = name.partition(".")
+    if isinstance(document, list) and head == "*":
+        inner = [one for one in document[:MOST] if isinstance(one, Mapping)]
+    elif isinstance(document, Mapping):
+        inner = list(document.values())[:MOST] if head == "*" else _named(document, head)
+    else:
+        return False
+    if tail:
+        return any(_has(one, f"{tail}{equals}{pattern}") for one in inner)
+    return any(not equals or fnmatchcase(str(one), pattern) for one in inner)
+
+
+def _named(document: Mapping[str, Any], name: str) -> list[Any]:
+    """The value of a key under either spelling."""
+    spellings = dict.fromkeys((name, name.replace("_", "-")) if name[:2] != "--" else (name,))
+    return [document[one] for one in spellings if one in document]
