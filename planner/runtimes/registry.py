@@ -38,6 +38,7 @@ READ = (
     "megatron_bridge.read:MEGATRON_BRIDGE",
     "torchtitan.read:TORCHTITAN",
     "arctic_training:READER",
+    "hf_trainers.read:HF_TRAINERS",
     "deepspeed.read:DEEPSPEED",
     "accelerate.read:ACCELERATE",
     "foreign:FOREIGN",

@@ -43,6 +43,13 @@ _OPTIONS = {
     "accelerate": ACCELERATE,
     "python": PYTHON,
 }
+_CONSOLE = {
+    **dict.fromkeys(("llamafactory-cli", "lmf", "axolotl"), names("train")),
+    "swift": names("sft pt rlhf"),
+    "megatron": names("sft pt rlhf"),
+    "trl": names("sft dpo grpo kto reward rloo"),
+}
+"""Programs that start their ranks by themselves, and their commands that train."""
 _CONTAINER = re.compile(r"(?:nemo|megatron)[\w./-]*:v?\d")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _NO_TRAINING = names("pip venv ensurepip json.tool http.server pytest py_compile")
@@ -108,6 +115,8 @@ def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
         return name, 1
     if name == "accelerate" and after[:1] == ["launch"]:
         return name, 2
+    if name in _CONSOLE and after[:1] and after[0].replace("-", "_") in _CONSOLE[name]:
+        return "console", 0
     if _SHELL.fullmatch(name):
         runs = next((n for n, text in enumerate(after) if _RUNS_TEXT.fullmatch(text)), None)
         return None if runs is None or runs + 1 >= len(after) else ("shell", runs + 2)
@@ -119,6 +128,17 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
     name, rest = command.starter, command.rest
     if name == "python":
         name, rest = _behind_python(rest)
+    outer = (*around.outer, *command.outer)
+    environment = {**around.environment, **_set_by(outer)}
+    if name == "console":
+        return Launch(
+            name,
+            rest[0],
+            is_module=False,
+            arguments=rest[1:],
+            environment=environment,
+            problems=(*around.problems, *command.problems),
+        )
     if name not in _OPTIONS:
         return None
     parts = split(rest, _OPTIONS[name])
@@ -131,12 +151,6 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
         name == "python" and (_aside(program, is_module=is_module) or "c" in parts.given)
     ):
         return None
-    outer = (*around.outer, *command.outer)
-    environment = dict(around.environment)
-    for word in outer:
-        if _VARIABLE.fullmatch(word.text):
-            key, _, value = word.text.partition("=")
-            environment[key] = replace(word, text=value)
     launch = Launch(
         starter=name,
         program=program,
@@ -148,6 +162,12 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
         problems=(*around.problems, *command.problems, *parts.problems),
     )
     return _counted(launch, parts, outer, around.job)
+
+
+def _set_by(outer: Sequence[Word]) -> dict[str, Word]:
+    """Variables that stand before a command."""
+    pairs = ((word, *word.text.partition("=")) for word in outer if _VARIABLE.fullmatch(word.text))
+    return {key: replace(word, text=value) for word, key, _, value in pairs}
 
 
 def _behind_python(rest: tuple[Word, ...]) -> tuple[str, tuple[Word, ...]]:
