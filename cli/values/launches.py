@@ -9,6 +9,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.presets import preset_named
 from trainplan.planner.formats import document_of, format_of
+from trainplan.planner.launchers import launches_of_manifest
 from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 
 CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
@@ -29,7 +30,10 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
     if path.suffix.lower() in CONFIGURATIONS:
         text = read_text(path, expected="a configuration", is_launch=True)
         program = Word(str(path), Place(str(path), None))
-        document = next(iter(document_of(text, path.suffix.lower())), {})
+        documents = document_of(text, path.suffix.lower())
+        if inside := launches_of_manifest(documents, text, str(path), settings):
+            return inside
+        document = next(iter(documents), {})
         alone = Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={})
         return (replace(alone, document=document, format=format_of(document)),)
     text = read_text(path, expected="a launch script", is_launch=True)

@@ -1,6 +1,8 @@
 """Bash, read without running it: the training commands of a script.
 
+Allocation: nodes, tasks and GPUs that a scheduler is asked for.
 COMMAND_LINE: the place of what stands in no file.
+Host: what starts a script that stands in a file of another kind.
 Launch: one training command, what every rank runs and on how many of them.
 launch_of_command: that of the words of one command.
 launches_of_script: the training commands of a script.
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         Word,
         number,
     )
-    from trainplan.planner.shell.launches import launch_of_command, launches_of_script
+    from trainplan.planner.shell.launches import Host, launch_of_command, launches_of_script
+    from trainplan.planner.shell.slurm import Allocation
 else:
     __getattr__ = door(__name__)

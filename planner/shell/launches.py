@@ -1,22 +1,38 @@
 """Launches in scripts and command lines of the shell, read without running anything."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trainplan.planner.shell.commands import Commands
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.slurm import Allocation, directives
-from trainplan.planner.shell.variables import Variables
+from trainplan.planner.shell.variables import Piece, Variables
 from trainplan.planner.shell.walk import Walk
-from trainplan.planner.shell.words import Part, ShellError, refuse, source_of
+from trainplan.planner.shell.words import Part, ShellError, Source, refuse, source_of
 
-__all__ = ["ShellError", "launch_of_command", "launches_of_script"]
+__all__ = ["Host", "ShellError", "launch_of_command", "launches_of_script"]
 
 _SOUGHT = "torchrun, deepspeed, accelerate launch or python, bare or behind srun, mpirun or others"
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What starts a script or a command that stands in a file of another kind."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """That it sets."""
+    job: Allocation = field(default_factory=Allocation)
+    """That it allots."""
+    first: int | None = 1
+    """Line of its file on which the text begins; null: not known."""
+
+
+NOBODY = Host()
+
+
 def launches_of_script(
-    text: str, file: str | None, settings: Mapping[str, str]
+    text: str, file: str | None, settings: Mapping[str, str], host: Host = NOBODY
 ) -> tuple[Launch, ...]:
     """All launches of a script, in its order, with what of the script could not be read.
 
@@ -27,9 +43,13 @@ def launches_of_script(
         ShellError: no shell would take the text, or it has no launch.
     """
     source = source_of(text, file)
+    if host.first != 1:
+        behind = None if host.first is None else host.first - 1
+        lines = [None if behind is None else behind + (p.line or 0) for p in source.places]
+        source = Source(source.text, source.starts, [Place(file, line) for line in lines])
     job, under_slurm, problems = directives(source.text, file)
-    variables = Variables(settings, job.variables())
-    commands = Commands(variables, job, under_slurm=under_slurm)
+    variables = _variables(settings, host, job)
+    commands = Commands(variables, job.over(host.job), under_slurm=under_slurm)
     commands.problems += problems
     walk = Walk(commands)
     walk.run(Lexer(source).tokens())
@@ -38,18 +58,29 @@ def launches_of_script(
     return tuple(commands.launches)
 
 
-def launch_of_command(words: Sequence[str], settings: Mapping[str, str]) -> Launch:
+def launch_of_command(
+    words: Sequence[str], settings: Mapping[str, str], host: Host = NOBODY
+) -> Launch:
     """The launch that a command is, its words as the shell of the user has split them.
 
     Raises:
         ShellError: it is no launch.
     """
-    commands = Commands(Variables(settings), Allocation(), under_slurm=False)
+    variables = _variables(settings, host, Allocation())
+    commands = Commands(variables, host.job, under_slurm=False)
     walk = Walk(commands)
     walk.run([_quoted(word) for word in words])
     if not commands.launches:
         raise ShellError(f"the command starts no training: looked for {_SOUGHT}" + _instead(walk))
     return commands.launches[0]
+
+
+def _variables(settings: Mapping[str, str], host: Host, job: Allocation) -> Variables:
+    """Those that are set before the first command."""
+    held = {name: (Piece(text, COMMAND_LINE),) for name, text in host.variables.items()}
+    variables = Variables(settings, {**held, **job.variables()})
+    variables.exported.update(held)
+    return variables
 
 
 def _quoted(word: str) -> Token:

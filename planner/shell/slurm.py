@@ -222,12 +222,12 @@ def disagreements(
         if stated != starters:
             place = nodes.place if nodes else request.nodes.place if request.nodes else None
             counted = f"{allotted} nodes" + (f" with {per_node} tasks each" if per_node > 1 else "")
-            says = f"Slurm gives {counted}, torchrun counts {stated}: make them agree"
+            says = f"the job has {counted}, torchrun counts {stated}: make them agree"
             idle = stated == 1 and not by_srun
             yield Problem("world_size_disagrees", "ignored" if idle else "illegal", says, place)
     gpus, started = number(request.on_node), number(ranks_per_node)
     if ranks_per_node and gpus and started and gpus != started:
-        says = f"Slurm gives {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"
+        says = f"the job has {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"
         yield Problem(
             "world_size_disagrees",
             "illegal" if started > gpus else "ignored",
