@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from trainplan.cli.files import is_there, read_model, read_text
@@ -10,10 +11,12 @@ from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.presets import preset_named
 from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.launchers import launches_of_manifest
-from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
+from trainplan.planner.shell import Host, Launch, Place, Word, launch_of_command, launches_of_script
 
 CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
 """Endings of files that a runtime reads, not a shell."""
+SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf", ".qsub", ".zsh")
+"""Endings of scripts, which take the words behind them for their arguments."""
 FILE_STARTER = "file"
 """Starter of a launch that is a configuration alone."""
 
@@ -25,8 +28,8 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
         PlanError: There is none, or the file cannot be read.
     """
     path = Path(words[0])
-    if len(words) > 1:
-        return (launch_of_command(words, settings),)
+    if not _is_file(words):
+        return (launch_of_command(words, settings, Host(read=partial(_text_below, Path()))),)
     if path.suffix.lower() in CONFIGURATIONS:
         text = read_text(path, expected="a configuration", is_launch=True)
         program = Word(str(path), Place(str(path), None))
@@ -37,12 +40,35 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
         alone = Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={})
         return (replace(alone, document=document, format=format_of(document)),)
     text = read_text(path, expected="a launch script", is_launch=True)
-    return launches_of_script(text, str(path), settings)
+    given = {str(at): word for at, word in enumerate(words[1:], start=1)}
+    host = Host(read=partial(_text_below, path.parent))
+    return launches_of_script(text, str(path), {**given, **settings}, host)
+
+
+def _is_file(words: Sequence[str]) -> bool:
+    """Is the first word a file, with its arguments behind it, rather than a command?"""
+    return len(words) == 1 or (Path(words[0]).suffix in SCRIPTS and is_there(Path(words[0])))
 
 
 def alongside(words: Sequence[str]) -> Path:
     """The folder that files named in a launch are looked for in."""
-    return Path(words[0]).parent if len(words) == 1 else Path()
+    return Path(words[0]).parent if _is_file(words) else Path()
+
+
+def _text_below(folder: Path, name: str) -> str | None:
+    """Text of a file that a script sources or runs, if it stands in the script's folder tree.
+
+    Its name may be of any folder above, where the script was to be started from.
+    """
+    try:
+        tree = folder.resolve()
+        for base in (Path(), tree, *tree.parents):
+            path = (base / name).resolve()
+            if path.is_relative_to(tree) and path.is_file():
+                return read_text(path, is_launch=True)
+    except (OSError, ValueError, RuntimeError, PlanError):
+        return None
+    return None
 
 
 def text_next_to(folder: Path, name: str) -> str | None:

@@ -1,14 +1,19 @@
-"""Whole-number expressions of the shell.
+"""Whole-number expressions of the shell, by the syntax tree of the same text in Python.
 
 Source: GNU Bash manual 5.2, section 6.5.
 """
 
+import ast
+import operator
 import re
 from collections.abc import Callable
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|(\*\*|&&|\|\||<=|>=|==|!=|[-+*/%<>!()]))")
+_LONGEST = 4000
 _POWER_LIMIT = 64
 _LARGEST = 2**63 - 1
+_READ = re.compile(r"(?:[\d\s()*/%+<>-]|&&|\|\||[!=<>]=|!)+")
+_SPELLED = (("&&", " and "), (r"\|\|", " or "), (r"!(?!=)", "~"), (r"\s+", " "))
+"""`!` binds as `~` does, which is not read."""
 
 
 def _quotient(a: int, b: int) -> int:
@@ -22,80 +27,46 @@ def _power(a: int, b: int) -> int:
     return int(a**b)
 
 
-_Operation = Callable[[int, int], int]
-_BINARY: dict[str, tuple[int, _Operation]] = {
-    "||": (1, lambda a, b: int(bool(a or b))),
-    "&&": (2, lambda a, b: int(bool(a and b))),
-    "==": (3, lambda a, b: int(a == b)),
-    "!=": (3, lambda a, b: int(a != b)),
-    "<": (4, lambda a, b: int(a < b)),
-    ">": (4, lambda a, b: int(a > b)),
-    "<=": (4, lambda a, b: int(a <= b)),
-    ">=": (4, lambda a, b: int(a >= b)),
-    "+": (5, lambda a, b: a + b),
-    "-": (5, lambda a, b: a - b),
-    "*": (6, lambda a, b: a * b),
-    "/": (6, _quotient),
-    "%": (6, lambda a, b: a - _quotient(a, b) * b),
-    "**": (7, _power),
+_BINARY: dict[type, Callable[[int, int], int]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
+    **{ast.Lt: operator.lt, ast.Gt: operator.gt, ast.LtE: operator.le, ast.GtE: operator.ge},
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Div: _quotient, ast.Pow: _power},
+    ast.Mod: lambda a, b: a - _quotient(a, b) * b,
 }
-_UNARY = {"-": "minus", "+": "plus", "!": "not"}
-_UNARY_RANK = 8
+_UNARY: dict[type, Callable[[int], int]] = {
+    **{ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.not_}
+}
 
 
 def evaluated(text: str) -> int | None:
     """Value of an expression of numbers alone; null where it is none that is known here."""
-    values: list[int] = []
-    waiting: list[str] = []
-    at, text, operand = 0, text.rstrip(), False
-    try:
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if not match:
-                return None
-            at = match.end()
-            number, operator = match.groups()
-            begins = bool(number) or operator in ("(", "!")
-            if begins == operand and not (not operand and operator in _UNARY):
-                return None
-            if number:
-                values.append(_bounded(int(number, 8 if number[0] == "0" else 10)))
-                operand = True
-            elif operator == "(":
-                waiting.append(operator)
-            elif not operand:
-                waiting.append(_UNARY[operator])
-            else:
-                operand = _reduce(operator, values, waiting)
-        waiting.insert(0, "(")
-        _reduce(")", values, waiting)
-    except (ValueError, ZeroDivisionError, KeyError, IndexError):
+    if len(text) > _LONGEST or not _READ.fullmatch(text):
         return None
-    return values[0] if len(values) == 1 and not waiting else None
+    try:
+        text = re.sub(r"\b0\d+", lambda octal: str(int(octal[0], 8)), text)
+        for old, new in _SPELLED:
+            text = re.sub(old, new, text)
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
 
 
-def _reduce(operator: str, values: list[int], waiting: list[str]) -> bool:
-    """Do what binds tighter than an operator, then keep it; is an operand complete?"""
-    rank = 0 if operator == ")" else _BINARY[operator][0]
-    while waiting and waiting[-1] != "(":
-        top = waiting[-1]
-        known = _UNARY_RANK if top in _UNARY.values() else _BINARY[top][0]
-        if known < rank or (operator == "**" and top == "**"):
-            break
-        waiting.pop()
-        right = values.pop()
-        if top in _UNARY.values():
-            values.append({"minus": -right, "plus": right, "not": int(not right)}[top])
-        else:
-            values.append(_bounded(_BINARY[top][1](values.pop(), right)))
-    if operator != ")":
-        waiting.append(operator)
-        return False
-    waiting.pop()
-    return True
-
-
-def _bounded(value: int) -> int:
-    if abs(value) > _LARGEST:
+def _value(tree: ast.expr) -> int:
+    match tree:
+        case ast.Constant(value=int(value)):
+            found = value
+        case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]):
+            found = int(_BINARY[type(op)](_value(left), _value(right)))
+        case ast.UnaryOp(_, ast.BinOp(_, ast.Pow(), _)):
+            raise ValueError("-2**2 is 4 in bash")
+        case ast.UnaryOp(op, operand):
+            found = int(_UNARY[type(op)](_value(operand)))
+        case ast.BoolOp(ast.And(), values):
+            found = int(all(_value(value) for value in values))
+        case ast.BoolOp(ast.Or(), values):
+            found = int(any(_value(value) for value in values))
+        case _:
+            raise ValueError("not read here")
+    if abs(found) > _LARGEST:
         raise ValueError("beyond the shell's whole numbers")
-    return value
+    return found

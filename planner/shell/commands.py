@@ -1,16 +1,27 @@
 """Simple commands of a script: assignments, conditions, and the launches that are looked for."""
 
+import posixpath
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
 
+from trainplan.planner.shell.arithmetic import evaluated
 from trainplan.planner.shell.conditions import Operand, Verdict, verdict
 from trainplan.planner.shell.expand import Expander
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place, Problem, Word
-from trainplan.planner.shell.lexer import Token
-from trainplan.planner.shell.slurm import Allocation
-from trainplan.planner.shell.starters import Command, Surroundings, command_of, launch_of
+from trainplan.planner.shell.lexer import Lexer, Token
+from trainplan.planner.shell.slurm import Allocation, allocation_of, directives
+from trainplan.planner.shell.starters import (
+    QUEUES,
+    Command,
+    Surroundings,
+    basename,
+    behind,
+    command_of,
+    launch_of,
+    set_by,
+)
 from trainplan.planner.shell.variables import (
     Piece,
     Value,
@@ -20,15 +31,29 @@ from trainplan.planner.shell.variables import (
     text_of,
     word_of,
 )
-from trainplan.planner.shell.words import Part, Source
+from trainplan.planner.shell.words import Part, ShellError, Source, source_of
+
+Reads = Callable[[str], str | None]
+"""Text of a file by its name; null: it may not be opened."""
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])?)(\+?)=(.*)", re.DOTALL)
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
-_SETS = frozenset(
-    {"source", ".", "set", "shift", "unset", "printf"}
-    | {"read", "mapfile", "readarray", "getopts", "let"}
-)
 _CHANGED = re.compile(r"\s*([A-Za-z_]\w*)\s*(=(?!=)|[-+*/%]=|\+\+|--)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """A command of words."""
+
+    fields: list[Value]
+    place: Place
+    set_first: Sequence[Token]
+    """`NAME=value` before it."""
+
+    @property
+    def texts(self) -> list[str]:
+        """Of its words."""
+        return [text_of(field) for field in self.fields]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +64,40 @@ class Outcome:
     """Null: only a run would tell."""
     calls: str | None = None
     """A function of the script, with `arguments`."""
-    runs: Source | None = None
-    """Text that is a script of its own."""
+    runs: Sequence[Token] | None = None
+    """A script of its own."""
+    file: str | None = None
+    """Of that script."""
     outer: tuple[Word, ...] = ()
-    """What stood before that text: srun and others."""
-    arguments: tuple[Value, ...] = ()
+    """What stood before it: srun and others."""
+    job: Allocation | None = None
+    """That it is queued with."""
+    arguments: tuple[Value, ...] | None = None
+    """Null: those of the script that stands around it."""
+    given: Mapping[str, Value] = field(default_factory=dict)
+    """Variables that are set for it."""
     is_program: bool = False
     leaves: str | None = None
-    """`exit` or `return`."""
+    """`exit`, `return`, `break` or `continue`."""
 
 
 _PLAIN = {
-    **dict.fromkeys(("echo", "cd", "mkdir", "true", ":", "trap"), Outcome()),
+    **dict.fromkeys(("cd", "mkdir", "true", ":", "trap"), Outcome()),
     "false": Outcome(status=False),
-    "exit": Outcome(leaves="exit"),
-    "return": Outcome(leaves="return"),
+    **{name: Outcome(leaves=name) for name in ("exit", "return", "break", "continue")},
 }
+_DEEPEST = 100
+"""Frames around a file that is still opened."""
+_TO = re.compile(r"[1&]?>[>|]?")
 
 
 class Commands:
     """Carries out what can be carried out without running anything."""
 
-    def __init__(self, variables: Variables, job: Allocation, *, under_slurm: bool) -> None:
-        self.variables, self.job = variables, job
+    def __init__(
+        self, variables: Variables, job: Allocation, read: Reads, *, under_slurm: bool
+    ) -> None:
+        self.variables, self.job, self.read = variables, job, read
         self.expander = Expander(variables, under_slurm=under_slurm)
         self.outer: tuple[Word, ...] = ()
         """Around the text that is read: `srun bash -c`."""
@@ -75,7 +111,15 @@ class Commands:
         self.asks: list[str] = []
         """What the last condition depends on and only a run would tell."""
         self.scripts: list[Word] = []
-        """Other scripts that it runs."""
+        """Other scripts that it runs and that were not opened."""
+        self.depth = 0
+        """Frames that are open."""
+        self.written: dict[str, Value | None] = {}
+        """Files that the script writes; null: only a run would tell what."""
+        self.given: Value | None = None
+        """What the command is given to read."""
+        self.printed: Value | None = None
+        """What it prints, where that is known."""
 
     def carry_out(self, tokens: Sequence[Token], functions: Collection[str]) -> Outcome:
         """Do one simple command."""
@@ -87,9 +131,11 @@ class Commands:
             return Outcome()
         name, place = tokens[0].text, tokens[0].place
         if tokens[0].kind == "arithmetic":
-            return Outcome(self._arithmetic(tokens[0]))
+            return Outcome(self.arithmetic(tokens[0]))
         if name == "[[" or name in _DECLARES:
             return self._declare(tokens) if name != "[[" else Outcome(self._test(tokens[1:-1]))
+        redirects = [redirect for token in tokens for redirect in token.redirects]
+        self._redirect(redirects)
         tested = name in ("[", "test")
         fields = [f for token in tokens for f in self.expander.fields(token.parts, tested=tested)]
         if tested:
@@ -97,55 +143,201 @@ class Commands:
             return Outcome(self._verdict([Operand(field) for field in fields[1:ends]]))
         if fields and text_of(fields[0]) in functions:
             return Outcome(calls=text_of(fields[0]), arguments=tuple(fields[1:]))
-        return self._named(fields, place, set_first) if fields else Outcome()
+        outcome = self._named(Simple(fields, place, set_first)) if fields else Outcome()
+        self._keep(fields, redirects)
+        return outcome
 
-    def _named(self, fields: list[Value], place: Place, set_first: list[Token]) -> Outcome:
+    def _named(self, one: Simple) -> Outcome:
         """A command that is no syntax of the shell."""
-        name, arguments = text_of(fields[0]), tuple(fields[1:])
-        if name == "eval":
-            text = tuple(p for a in arguments for p in (Piece(" ", place), *a))
-            return Outcome(None, runs=self._source(text))
-        if name in _PLAIN:
-            return _PLAIN[name]
-        if name not in _SETS:
-            return self._start(fields, place, set_first)
-        if name in ("source", "."):
-            what = text_of(arguments[0]) if arguments else name
-            self.unread(f"{clipped(what)} may set variables and was not read", place)
-        elif name in ("set", "shift"):
-            self._arguments(name, arguments)
-        elif name == "unset":
-            for argument in arguments:
-                self.variables.put(text_of(argument), None)
-        elif name != "printf" or [text_of(a) for a in arguments[:1]] == ["-v"]:
-            kept = arguments[1:2] if name == "printf" else arguments
-            self._forget([text_of(argument) for argument in kept], name, place)
-        return Outcome()
+        if one.texts[0] in _PLAIN:
+            return _PLAIN[one.texts[0]]
+        builtin = _BUILTINS.get(one.texts[0])
+        return builtin(self, one) if builtin else self._start(one)
 
-    def unread(self, what: str, place: Place) -> None:
-        """Something of which only a run would tell what it does to the variables."""
-        says = f"{what}: give --set NAME=VALUE for what it changes"
-        self.problems.append(Problem("shell_unread", "unread", says, place))
+    def _eval(self, one: Simple) -> Outcome:
+        text = tuple(p for value in one.fields[1:] for p in (Piece(" ", one.place), *value))
+        return Outcome(None, runs=self._lexed(self._source(text)))
 
-    def _start(self, fields: list[Value], place: Place, set_first: list[Token]) -> Outcome:
-        """A program: perhaps a launch."""
-        words = [word_of(field, place) for field in fields]
-        command = command_of(words)
-        if command.starter == "script":
-            self.scripts.append(command.rest[0])
-        elif command.starter == "shell" and command.rest:
-            text = fields[len(fields) - len(command.rest)]
-            if text_of(text) != command.rest[0].text:
-                text = (Piece(command.rest[0].text, place),)
-            arguments = tuple(fields[len(fields) - len(command.rest) + 2 :])
-            return Outcome(
-                None, None, self._source(text), command.outer, arguments, is_program=True
-            )
-        elif command.starter:
-            self._add(command, set_first, place)
+    def _print(self, one: Simple) -> Outcome:
+        """`echo`; `cat` and `tee` of what they are given."""
+        words = [f for f in one.fields[1:] if text_of(f) != "-n"]
+        echoed = tuple(p for f in words for p in (*f, Piece(" ", one.place)))
+        self.printed = (*echoed, Piece("\n", one.place)) if one.texts[0] == "echo" else self.given
         return Outcome(None, is_program=True)
 
-    def _add(self, command: Command, set_first: list[Token], place: Place) -> None:
+    def _include(self, one: Simple) -> Outcome:
+        """`source`."""
+        file = word_of(one.fields[1], one.place) if one.fields[1:] else None
+        if file and (tokens := self._lexed(self._opened(file))) is not None:
+            more = tuple(one.fields[2:]) or None
+            return Outcome(None, runs=tokens, file=file.text, arguments=more)
+        what = clipped(file.text) if file else one.texts[0]
+        says = (
+            f"{what} may set variables and was not read: give --set NAME=VALUE for what it changes"
+        )
+        self.problems.append(Problem("shell_unread", "unread", says, one.place))
+        return Outcome()
+
+    def _unset(self, one: Simple) -> Outcome:
+        for text in one.texts[1:]:
+            self.variables.put(text, None)
+        return Outcome()
+
+    def _let(self, one: Simple) -> Outcome:
+        for text in one.texts[1:]:
+            self.arithmetic(Token("arithmetic", text, one.place))
+        return Outcome()
+
+    def _set(self, one: Simple) -> Outcome:
+        """`set -- ...`, `set -a`."""
+        if "--" in one.texts:
+            at = one.texts.index("--") + 1
+            self.variables.positional = one.fields[at:] if self.certain else None
+        elif any(re.fullmatch(r"[-+]\w*a\w*|allexport", text) for text in one.texts[1:]):
+            self.variables.exports_all = one.texts[1][0] == "-"
+        return Outcome()
+
+    def _shift(self, one: Simple) -> Outcome:
+        held, count = self.variables.positional, "".join(one.texts[1:]) or "1"
+        self.variables.charge(len(held or ()), one.place)
+        is_known = held is not None and count.isdecimal() and self.certain
+        self.variables.positional = held[int(count[:9]) :] if held and is_known else held
+        self.variables.positional = self.variables.positional if is_known else None
+        return Outcome()
+
+    def _read(self, one: Simple) -> Outcome:
+        """`read A B`, `read -a A`, `mapfile A`: of what they are given."""
+        name = one.texts[0]
+        names, options = [], {"d": "\n"}
+        for before, text in pairwise(one.texts):
+            if name == "read" and re.fullmatch(r"-\w*[adpntuNi]", before):
+                options[before[-1]] = text
+            elif text[:1] != "-":
+                names.append(text)
+        array = options.get("a") or ("".join(names[:1]) if name != "read" else "")
+        if self.given is None or names_of(self.given):
+            return self._forget([*names, array], one)
+        text, ends, parts = text_of(self.given), options["d"], [*map(assignment, one.set_first)]
+        blanks = text_of(self.expander.joined(parts[0][2])) if parts and parts[0] else None
+        text = text.partition(ends)[0] if ends and name == "read" else text.rstrip("\n")
+        if name != "read":
+            fields = text.split("\n")
+        elif blanks and (array or len(names) > 1):
+            fields = re.split(
+                f"[{re.escape(blanks)}]", text, maxsplit=0 if array else len(names) - 1
+            )
+        else:
+            fields = [text] if blanks == "" else text.split(None, -1 if array else len(names) - 1)
+        if array:
+            self.variables.extend(
+                array, [(None, (Piece(f, one.place),)) for f in fields], one.place, append=False
+            )
+        for at, each in enumerate(() if array else names):
+            self.variables.assign(
+                each, (Piece("".join(fields[at : at + 1]), one.place),), one.place
+            )
+        return Outcome()
+
+    def _getopts(self, one: Simple) -> Outcome:
+        """`getopts SPEC NAME`."""
+        variables, held = self.variables, self.variables.held.get("OPTIND")
+        at = (evaluated(text_of(held)) if isinstance(held, tuple) else 1) or 1
+        if variables.positional is None or len(one.texts) != 3:
+            return self._forget([*one.texts[2:], "OPTARG"], one)
+        option, *more = [text_of(v) for v in variables.positional[at - 1 : at + 1]] or [""]
+        if option[:1] != "-" or option in ("-", "--"):
+            return Outcome(status=False)
+        takes = f"{option[1:2]}:" in one.texts[1]
+        value = option[2:] or "".join(more) if takes else ""
+        at += 2 if takes and not option[2:] else 1
+        for name, text in ((one.texts[2], option[1:2]), ("OPTARG", value), ("OPTIND", str(at))):
+            variables.assign(name, (Piece(text, one.place),), one.place)
+        return Outcome(True if takes or len(option) == 2 else None)
+
+    def _printf(self, one: Simple) -> Outcome:
+        return self._forget(one.texts[2:3], one) if one.texts[1:2] == ["-v"] else Outcome()
+
+    def _redirect(self, redirects: Sequence[tuple[str, Token]]) -> None:
+        """What a command is given to read: by a pipe, `<<`, `<<<` or `<`."""
+        self.given, self.printed = self.printed, None
+        for operator, target in redirects:
+            if operator[-1] == "<":
+                self.given = self.expander.joined(target.parts)
+            if operator == "<":
+                source = self._opened(word_of(self.given or (), target.place))
+                self.given = (Piece(source.text, source.places[0]),) if source else None
+
+    def _keep(self, fields: Sequence[Value], redirects: Sequence[tuple[str, Token]]) -> None:
+        """Text that goes into files."""
+        names = [(op, self.expander.joined(to.parts)) for op, to in redirects if _TO.fullmatch(op)]
+        printed, is_tee = self.printed, bool(fields) and text_of(fields[0]) == "tee"
+        for operator, name in [*names, *((">", to) for to in fields[1:] if is_tee)]:
+            path = posixpath.normpath(text_of(name))
+            old = self.written.get(path) if ">>" in operator else None
+            self.written[path] = printed and (*(old or ()), *printed)
+            self.variables.charge_values((self.written[path] or (),), COMMAND_LINE)
+            self.printed = printed if is_tee else None
+
+    def _opened(self, file: Word) -> Source | None:
+        """Text that the script has written, or a file that stands beside it."""
+        path = posixpath.normpath(file.text)
+        if path in self.written:
+            value = self.written[path]
+            return self._source(value) if value else None
+        text = None if file.unresolved or self.depth > _DEEPEST else self.read(file.text)
+        return None if text is None else source_of(text, file.text)
+
+    def _lexed(self, source: Source | None) -> list[Token] | None:
+        """Null: it is no text of the shell."""
+        self.variables.charge(len(source.text) if source else 0, COMMAND_LINE)
+        try:
+            return Lexer(source).tokens() if source else None
+        except ShellError:
+            return None
+
+    def _start(self, one: Simple) -> Outcome:
+        """A program: perhaps a launch."""
+        command = command_of([word_of(field, one.place) for field in one.fields])
+        more = one.fields[len(one.fields) - len(command.rest) :]
+        if command.starter == "shell" and command.rest:
+            whole = text_of(more[0]) == command.rest[0].text
+            text = more[0] if whole else (Piece(command.rest[0].text, one.place),)
+            return self._inside(command, self._source(text), more[2:], one.set_first)
+        if command.starter == "script":
+            source = self._source(self.given) if self.given and not more else None
+            source = self._opened(command.rest[0]) if more else source
+            if (found := self._inside(command, source, more[1:], one.set_first)).runs:
+                return found
+            self.scripts += command.rest[:1]
+            command = behind(command)
+        if command.starter:
+            self._add(command, one.set_first, one.place)
+        return Outcome(None, is_program=True)
+
+    def _inside(
+        self,
+        command: Command,
+        source: Source | None,
+        arguments: Sequence[Value],
+        set_first: Sequence[Token],
+    ) -> Outcome:
+        """A script that a program runs."""
+        job, heads = None, [basename(word) for word in command.outer]
+        file = command.rest[0].text if command.starter == "script" and command.rest else None
+        if source and any(head in QUEUES for head in heads):
+            job, _, problems = directives(source.text, file)
+            others = (p for p in self.problems if p.cause != "sbatch_ignored")
+            self.problems = [*others, *problems]
+            job = allocation_of(command.outer).over(job)
+        set_here = set_by(command.outer).items()
+        given: dict[str, Value] = {k: (Piece(w.text, w.place, w.unresolved),) for k, w in set_here}
+        for token in set_first:
+            if parts := assignment(token):
+                given[parts[0]] = self.expander.joined(parts[2])
+        tokens, more = self._lexed(source), tuple(arguments)
+        return Outcome(None, None, tokens, file, command.outer, job, more, given, is_program=True)
+
+    def _add(self, command: Command, set_first: Sequence[Token], place: Place) -> None:
         """Keep a launch, if it is one."""
         variables = self.variables
         environment = {
@@ -227,7 +419,7 @@ class Commands:
         self.asks += [name for operand in operands for name in names_of(operand.value)]
         return verdict(operands)
 
-    def _arithmetic(self, token: Token) -> Verdict:
+    def arithmetic(self, token: Token) -> Verdict:
         """`((...))`: an assignment or a condition."""
         if match := _CHANGED.fullmatch(token.text):
             name, does, rest = match.groups()
@@ -239,27 +431,27 @@ class Commands:
         number, _ = self.expander.number(token.text, token.place, tested=True)
         return None if number is None else number != 0
 
-    def _arguments(self, name: str, arguments: Sequence[Value]) -> None:
-        """`set -- ...` and `shift`."""
-        held = self.variables.positional
-        if name == "shift":
-            count = text_of(arguments[0]) if arguments else "1"
-            self.variables.charge(len(held or ()), COMMAND_LINE)
-            known = held is not None and count.isdecimal() and self.certain
-            self.variables.positional = held[int(count[:9]) :] if known and held else None
-        elif any(text_of(argument) == "--" for argument in arguments):
-            at = next(n for n, argument in enumerate(arguments) if text_of(argument) == "--")
-            self.variables.positional = list(arguments[at + 1 :]) if self.certain else None
-
-    def _forget(self, names: Sequence[str], command: str, place: Place) -> None:
-        for name in names:
-            plain = name.partition("=")[0]
+    def _forget(self, names: Sequence[str], one: Simple) -> Outcome:
+        for plain in (name.partition("=")[0] for name in names):
             if plain.isidentifier():
-                says = f"{plain} is set by {command}, known only in a run: give --set {plain}=VALUE"
-                problem = Problem("shell_unread", "unread", says, place)
-                self.variables.forget(plain, problem)
+                says = f"{plain} is set by {one.texts[0]}, known only in a run"
+                says += f": give --set {plain}=VALUE"
+                self.variables.forget(plain, Problem("shell_unread", "unread", says, one.place))
+        return Outcome(None)
 
 
+_BUILTINS = {
+    "eval": Commands._eval,
+    **dict.fromkeys(("echo", "cat", "tee"), Commands._print),
+    **dict.fromkeys(("source", "."), Commands._include),
+    "unset": Commands._unset,
+    "let": Commands._let,
+    "set": Commands._set,
+    "shift": Commands._shift,
+    **dict.fromkeys(("read", "mapfile", "readarray"), Commands._read),
+    "getopts": Commands._getopts,
+    "printf": Commands._printf,
+}
 _KEYED = re.compile(r"\[([^\]]*)\]=")
 
 

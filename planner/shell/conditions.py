@@ -88,7 +88,8 @@ def _plain(operands: Sequence[Operand]) -> Verdict:
         return _filled(operands[0]) if operands else False
     if len(operands) == 2:
         asks, filled = operands[0].text, _filled(operands[1])
-        return {"-n": filled, "-z": negated(filled)}.get(asks)
+        whole = {"-n": filled, "-z": negated(filled)}
+        return whole.get(asks) if asks[:1] in "-!" else False  # `[ = x ]`: bash stops at it
     if len(operands) != 3 or any(names_of(operand.value) for operand in operands):
         return None
     left, asks, right = operands[0].text, operands[1].text, operands[2]
@@ -107,4 +108,4 @@ def _filled(operand: Operand) -> Verdict:
     """Is there text, whatever a run would tell?"""
     if any(piece.text and not piece.names for piece in operand.value):
         return True
-    return None if operand.value and names_of(operand.value) else False
+    return None if names_of(operand.value) else False

@@ -5,14 +5,24 @@ is looked up.
 """
 
 import glob
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from trainplan.planner.shell.arithmetic import evaluated
 from trainplan.planner.shell.launch import COMMAND_LINE, Place
 from trainplan.planner.shell.lexer import Lexer
-from trainplan.planner.shell.variables import Piece, Value, Variables, clipped, names_of, text_of
-from trainplan.planner.shell.words import Part, Source, refuse
+from trainplan.planner.shell.variables import (
+    Piece,
+    Value,
+    Variables,
+    clipped,
+    given,
+    names_of,
+    text_of,
+)
+from trainplan.planner.shell.words import Part, ShellError, Source, refuse
 
 _PARAMETER = re.compile(
     r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
@@ -20,7 +30,10 @@ _PARAMETER = re.compile(
     re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM_\w+")
-_ARGUMENT = re.compile(r"\d+|[@*]")
+_BRACES = re.compile(r"\{(?:(?P<first>-?\d{1,3})\.\.(?P<last>-?\d{1,3})|(?P<of>[^{},]*,[^{}]*))\}")
+_BRACES_LIMIT = 3
+_LONGEST = 1000
+"""Of a sequence."""
 _ALWAYS_SET = re.compile(
     r"HOSTNAME|HOME|PWD|OLDPWD|USER|UID|PATH|RANDOM|SECONDS|BASH\w*|LINENO|SHELL|[0?$!-]"
 )
@@ -40,6 +53,19 @@ class Expander:
 
     def fields(self, parts: Sequence[Part], *, tested: bool = False) -> list[Value]:
         """Words that one word becomes. `asked`: a condition asks, so what nobody set is empty."""
+        braces = [
+            (at, match)
+            for at, part in enumerate(parts)
+            if part.kind == "text" and not part.quoted
+            for match in _BRACES.finditer(part.text)
+        ]
+        if 0 < len(braces) <= _BRACES_LIMIT:
+            at, match = braces[0]
+            head, tail = parts[at].text[: match.start()], parts[at].text[match.end() :]
+            each = [replace(parts[at], text=head + text + tail) for text in _alternatives(match)]
+            self.variables.charge(len(each) * len(parts), parts[at].place)
+            words = ([*parts[:at], one, *parts[at + 1 :]] for one in each)
+            return [field for word in words for field in self.fields(word, tested=tested)]
         done: list[Value] = []
         now: list[Piece] | None = None
         for part in parts:
@@ -89,9 +115,10 @@ class Expander:
             held = self._held(match[0], None)
             if held is None and tested and not self._always(match[0]):
                 return "0"
-            names = (match[0],) if not held else names_of(held[0])
+            number = given(held[0]) if held and tested else held[0] if held else ()
+            names = (match[0],) if not held else names_of(number)
             unknown.extend(names)
-            return "0" if names or not held else f"({text_of(held[0])})"
+            return "0" if names or not number else f"({text_of(number)})"
 
         known = _NAME.sub(of, "".join(piece.text for piece in value if not piece.names))
         result = None if unknown else evaluated(known)
@@ -123,9 +150,28 @@ class Expander:
             text = part.written if number is None else str(number)
             values = [(Piece(text, part.place, unknown),)]
         else:
-            values = [_unknown(part, clipped(part.written))]
+            known = self._printed(part)
+            unread = _unknown(part, clipped(part.written))
+            values = [unread if known is None else (Piece(known, part.place),)]
         self.variables.charge_values(values, part.place)
-        return values
+        in_call = self.variables.positional is None
+        return [given(value) for value in values] if tested and not in_call else values
+
+    def _printed(self, part: Part) -> str | None:
+        """What a substitution prints, of the few that print their own words; null: any other."""
+        match = _PRINTS.fullmatch(part.text)
+        if not match or (match["name"] == "cd") != bool(match["pwd"]) or self.depth > _DEPTH_LIMIT:
+            return None
+        self.depth += 1
+        try:
+            tokens = Lexer(Source(match["words"], (0,), (part.place,))).tokens()
+            values = [value for token in tokens for value in self.fields(token.parts)]
+            words = [text for text in map(text_of, values) if text[:1] != "-"]
+            return None if any(map(names_of, values)) else PRINTED[match["name"]](words)
+        except (ShellError, ValueError, IndexError):
+            return None
+        finally:
+            self.depth -= 1
 
     def _parameter(self, part: Part, *, tested: bool) -> list[Value]:
         match = _PARAMETER.fullmatch(part.text)
@@ -138,7 +184,8 @@ class Expander:
         if does:
             return self._with_default(match, part, held, tested=tested)
         if held is None:
-            empty = tested and not _ARGUMENT.fullmatch(name) and not self._always(name)
+            in_call = self.variables.positional is None and not name.isidentifier()
+            empty = tested and not in_call and not self._always(name)
             return [() if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
             gap = Piece(" ", part.place)
@@ -150,7 +197,9 @@ class Expander:
     ) -> list[Value]:
         """`${NAME:-...}` and its kin."""
         name, does = match["name"], match["does"]
-        empty = held is None or (does[0] == ":" and not any(text_of(value) for value in held))
+        empty = held is None or (
+            does[0] == ":" and not any(text_of(given(value)) for value in held)
+        )
         if held is None and self._always(name):
             return [_unknown(part, name)]
         if does[-1] == "+":
@@ -181,20 +230,53 @@ class Expander:
         return [held[at_key]] if at_key in held else None
 
     def _argument(self, name: str) -> list[Value] | None:
-        """`$@`, `$#`, `$1`."""
-        arguments = self.variables.positional
-        if name == "#":
-            return [(Piece(str(len(arguments or ())), COMMAND_LINE),)]
-        if arguments is None or not (name in "@*" or name.isdecimal()):
+        """`$@`, `$#`, `$1`, `$0`."""
+        arguments, script = self.variables.positional, self.variables.held.get("0")
+        if name == "0":
+            return None if script is None or isinstance(script, dict) else [script]
+        if arguments is None or not (name in "@*#" or name.isdecimal()):
             return None
-        at = int(name[:9]) - 1 if name.isdecimal() else 0
+        if name == "#":
+            return [(Piece(str(len(arguments)), COMMAND_LINE),)]
         if name.isdecimal():
-            return arguments[at : at + 1] or None if at >= 0 else None
+            at = int(name[:9]) - 1
+            return arguments[at : at + 1] or None
         return list(arguments)
 
     def _always(self, name: str) -> bool:
         slurm = self.under_slurm and _SLURM.fullmatch(name)
         return bool(slurm or _ALWAYS_SET.fullmatch(name))
+
+
+def _alternatives(match: re.Match[str]) -> list[str]:
+    """`{1..4}`, `{a,b}`."""
+    if match["of"]:
+        return match["of"].split(",")
+    first, last = int(match["first"]), int(match["last"])
+    width = len(match["first"]) if match["first"][0] == "0" else 0
+    numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
+    return [str(number).zfill(width) for number in numbers]
+
+
+def _sequence(words: Sequence[str]) -> str | None:
+    """`seq`, where it is short."""
+    start, step = ([*map(int, words[:-1]), 1, 1] if words[1:] else [1, 1])[:2]
+    numbers = range(start, int(words[-1]) + 1, step)
+    return " ".join(map(str, numbers)) if len(numbers) <= _LONGEST else None
+
+
+PRINTED: dict[str, Callable[[Sequence[str]], str | None]] = {
+    **dict.fromkeys(("cd", "realpath", "readlink", "echo"), " ".join),
+    "dirname": lambda words: (posixpath.dirname(words[0]) or ".") if words[0].strip("./") else None,
+    "basename": lambda words: posixpath.basename(words[0]).removesuffix("".join(words[1:])),
+    "expr": lambda words: str(evaluated(" ".join(words))),
+    "seq": _sequence,
+}
+"""What these commands print; `cd` with `pwd` behind it."""
+_PRINTS = re.compile(
+    rf"\s*(?P<name>{'|'.join(PRINTED)})\s(?P<words>[^|;&<>]+)(?:&?>\s*/dev/null\s*)?(?:2>&1\s*)?"
+    r"(?P<pwd>(?:&&|;)\s*pwd(?:\s+-P)?)?\s*"
+)
 
 
 def _length(match: re.Match[str], part: Part, held: list[Value] | None) -> Value:

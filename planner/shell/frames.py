@@ -1,12 +1,13 @@
 """What is open in a script, whether it is taken, and what a list of commands has come to."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainplan.planner.shell.commands import Commands
 from trainplan.planner.shell.conditions import Verdict, both, either, negated
 from trainplan.planner.shell.launch import COMMAND_LINE, Place, Problem, Word
 from trainplan.planner.shell.lexer import Token
+from trainplan.planner.shell.slurm import Allocation
 from trainplan.planner.shell.variables import Array, Value
 from trainplan.planner.shell.words import refuse
 
@@ -39,12 +40,23 @@ class Frame:
     doubt: Problem | None = None
     word: str = ""
     """`until`; the variable of a loop; the name of a function."""
+    says: str = "is set by a loop"
+    """Of that variable."""
     subject: Value = ()
     start: int = 0
     back: tuple[Sequence[Token], int, int] = ((), 0, 0)
     """Of a call, where to go on."""
     arguments: list[Value] | None = None
-    outside: tuple[Word, ...] = ()
+    """Of the call that it stands in, or as they were when a loop began."""
+    outside: tuple[tuple[Word, ...], Allocation, set[str], Value | Array | None] | None = None
+    """Around a call: starters, the job, what is exported, and the file."""
+    is_program: bool = False
+    turns: Iterator[Verdict] | None = None
+    """Of `for`: is there another turn?"""
+    turn: int = 0
+    """Of a loop all turns of which are known, up to now."""
+    launches: int = 0
+    """Before the loop."""
 
 
 class Frames:
@@ -122,6 +134,7 @@ class Frames:
 
     def doubts(self) -> None:
         """Tell what it depends on whether the next command runs."""
+        self.commands.depth = len(self.frames)
         self.commands.doubts = tuple(frame.doubt for frame in self.frames if frame.doubt)
         call = max(at for at, frame in enumerate(self.frames) if frame.kind == "call")
         self.commands.certain = not any(frame.doubt for frame in self.frames[call:])
@@ -145,6 +158,13 @@ class Frames:
             self.variables.journals.append({})
             self.doubts()
         self.connection, self.negate = "", False
+
+    def skip(self, frame: Frame, *, whole: bool = True) -> None:
+        """Nothing more of what is open is taken; of a loop, of this turn."""
+        at = next(at for at, one in enumerate(self.frames) if one is frame)
+        for one in self.frames[at:]:
+            one.mode = False
+            one.outer = one.outer if one is frame and not whole else False
 
     def end_branch(self, frame: Frame) -> None:
         """A branch ends: what it did is undone if it may not be taken."""

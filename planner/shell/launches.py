@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainplan.planner.shell.commands import Commands
+from trainplan.planner.shell.commands import Commands, Reads
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.slurm import Allocation, directives
@@ -16,6 +16,10 @@ __all__ = ["Host", "ShellError", "launch_of_command", "launches_of_script"]
 _SOUGHT = "torchrun, deepspeed, accelerate launch or python, bare or behind srun, mpirun or others"
 
 
+def _nothing(name: str) -> None:
+    """Opens no file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What starts a script or a command that stands in a file of another kind."""
@@ -26,6 +30,8 @@ class Host:
     """That it allots."""
     first: int | None = 1
     """Line of its file on which the text begins; null: not known."""
+    read: Reads = _nothing
+    """Opens files that stand beside the script."""
 
 
 NOBODY = Host()
@@ -37,7 +43,8 @@ def launches_of_script(
     """All launches of a script, in its order, with what of the script could not be read.
 
     `settings` are variables and arguments (`1`, `2`) as if given to the script; they also stand for
-    what it sets in a way that only a run would tell. Beside them the environment is empty.
+    what it sets in a way that only a run would tell. Beside them the environment is empty. `read`
+    opens the files that it names, where they stand beside it.
 
     Raises:
         ShellError: no shell would take the text, or it has no launch.
@@ -49,7 +56,9 @@ def launches_of_script(
         source = Source(source.text, source.starts, [Place(file, line) for line in lines])
     job, under_slurm, problems = directives(source.text, file)
     variables = _variables(settings, host, job)
-    commands = Commands(variables, job.over(host.job), under_slurm=under_slurm)
+    for name in ("0", "BASH_SOURCE") if file else ():
+        variables.held[name] = (Piece(file or "", Place(file, 1)),)
+    commands = Commands(variables, job.over(host.job), host.read, under_slurm=under_slurm)
     commands.problems += problems
     walk = Walk(commands)
     walk.run(Lexer(source).tokens())
@@ -67,7 +76,7 @@ def launch_of_command(
         ShellError: it is no launch.
     """
     variables = _variables(settings, host, Allocation())
-    commands = Commands(variables, host.job, under_slurm=False)
+    commands = Commands(variables, host.job, host.read, under_slurm=False)
     walk = Walk(commands)
     walk.run([_quoted(word) for word in words])
     if not commands.launches:

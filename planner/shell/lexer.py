@@ -9,14 +9,16 @@ Source: POSIX.1-2024, Shell Command Language, sections 2.3 and 2.7; GNU Bash man
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from trainplan.planner.shell.launch import Place
-from trainplan.planner.shell.words import Part, Source, Words
+from trainplan.planner.shell.words import Part, ShellError, Source, Words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """A word, an operator (a line's end is one), or `((...))`."""
 
@@ -27,6 +29,8 @@ class Token:
     parts: tuple[Part, ...] = ()
     elements: tuple[Token, ...] | None = None
     """Of `NAME=(...)`."""
+    redirects: tuple[tuple[str, Token], ...] = ()
+    """Behind it: operator, and the file, the text or the here-document."""
 
 
 _BLANK = re.compile(r"(?:[ \t\r\f\v]|\\\n)+")
@@ -47,11 +51,12 @@ class Lexer(Words):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self.documents: list[tuple[str, bool]] = []
-        """Here-documents whose bodies begin with the next line: delimiter, leading tabs go."""
+        self.documents: list[tuple[Token, bool, Token]] = []
+        """Here-documents whose bodies begin with the next line: delimiter, whether leading tabs
+        go, and the word that they stand behind."""
 
     def tokens(self) -> list[Token]:
-        """All tokens; comments, redirections and here-documents are left out."""
+        """All tokens; comments are left out."""
         found: list[Token] = []
         in_test = False
         while self._skip_blanks():
@@ -62,7 +67,7 @@ class Lexer(Words):
             elif (match := _REDIRECTION.match(self.text, self.at)) and not _BLANK_TO_FILL.match(
                 self.text, self.at
             ):
-                self._redirection(match)
+                self._redirection(match, found[-1] if found else None)
             elif match := _OPERATOR.match(self.text, self.at):
                 found.append(self._operator(match, place, found[-1] if found else None))
             else:
@@ -101,24 +106,39 @@ class Lexer(Words):
             self._skip_documents()
         return Token("operator", match[0], place)
 
-    def _redirection(self, match: re.Match[str]) -> None:
-        """Skip it and its file; note a here-document."""
+    def _redirection(self, match: re.Match[str], owner: Token | None) -> None:
+        """Keep it with the word before it."""
         self.at = match.end()
         if not self._skip_blanks() or self.text[self.at] in "\n;&|()":
             self.source.fail(match.start(), f"{match[0]!r} names no file: write it whole")
         target = self._word()
+        owner = owner or target
         if match[1]:
-            delimiter = "".join(part.text for part in target.parts)
-            self.documents.append((delimiter, match[1] == "<<-"))
+            self.documents.append((target, match[1] == "<<-", owner))
+        else:
+            owner.redirects += ((match[0], target),)
 
     def _skip_documents(self) -> None:
-        for delimiter, strip in self.documents:
+        for target, strip, owner in self.documents:
+            delimiter = "".join(part.text for part in target.parts)
+            parts: list[Part] = []
             while self.at < len(self.text):
-                end = self.text.find("\n", self.at)
+                place, end = self.source.place(self.at), self.text.find("\n", self.at)
                 end = len(self.text) if end < 0 else end
                 line, self.at = self.text[self.at : end], end + 1
-                if (line.lstrip("\t") if strip else line) == delimiter:
+                line = line.lstrip("\t") if strip else line
+                if line == delimiter:
                     break
+                parts.append(Part("text", f"{line}\n", line, place, quoted=True))
+            starts = list(accumulate((len(part.text) for part in parts[:-1]), initial=0))
+            if parts and not any(part.quoted for part in target.parts):
+                text = "".join(part.text for part in parts)
+                inner = Words(Source(text, starts, [part.place for part in parts]))
+                with suppress(ShellError):
+                    expanded: list[Part] = []
+                    inner.inside(expanded, "")
+                    parts = expanded
+            owner.redirects += (("<<", Token("word", "", target.place, tuple(parts))),)
         self.documents = []
 
     def _word(self) -> Token:

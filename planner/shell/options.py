@@ -1,12 +1,9 @@
-"""Options of the programs that start training, to tell them from those of the program they start.
+"""Options of the programs that start training, apart from those of the program they start."""
 
-Source: torch/distributed/run.py of PyTorch 2.13 and torch/distributed/launch.py;
-deepspeed/launcher/runner.py of DeepSpeed edaa7221; src/accelerate/commands/launch.py of
-Accelerate 16cb6eb8; python(1).
-"""
-
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 
 from trainplan.planner.shell.launch import Problem, Word
 
@@ -44,48 +41,13 @@ COUNTS = names(
     "nnodes nproc_per_node num_nodes num_gpus num_accelerators num_machines num_processes"
 )
 
-TORCHRUN = Options(
-    names("help standalone module no_python run_path virtual_local_rank use_env"),
-    names(
-        "nnodes nproc_per_node rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts "
-        "monitor_interval start_method event_log_handler role log_dir redirects tee "
-        "local_ranks_filter duplicate_stdout_filters duplicate_stderr_filters node_rank "
-        "master_addr master_port local_addr logs_specs numa_binding signals_to_handle "
-        "shutdown_timeout"
-    ),
-    {"h": "help", "m": "module", "r": "redirects", "t": "tee"},
-)
-
-DEEPSPEED = Options(
-    names(
-        "help module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid "
-        "elastic_training bind_cores_to_rank quiet"
-    ),
-    names(
-        "hostfile include exclude num_nodes num_gpus num_accelerators min_elastic_nodes "
-        "max_elastic_nodes master_port master_addr node_rank launcher launcher_args "
-        "enable_each_rank_log autotuning bind_core_list ssh_port venv_script log_level"
-    ),
-    {"h": "help", "H": "hostfile", "i": "include", "e": "exclude", "q": "quiet"},
-)
-
-ACCELERATE = Options(
-    names(
-        "help quiet cpu multi_gpu tpu enable_cpu_affinity dynamo_use_fullgraph "
-        "dynamo_use_dynamic dynamo_use_regional_compilation use_deepspeed use_fsdp "
-        "use_parallelism_config use_megatron_lm use_xpu same_network module no_python "
-        "tpu_cluster no_tpu_cluster tpu_use_sudo downcast_bf16 fp8_use_autocast_during_eval "
-        "debug"
-    ),
-    names(""),
-    {"h": "help", "q": "quiet", "m": "module", "t": "tee"},
-)
-
-PYTHON = Options(
-    names("b bb B d E i I O OO P q s S u v V x h"),
-    frozenset({"W", "X", "c", "check_hash_based_pycs"}),
-    {},
-)
+TABLE = tomllib.loads(resources.files(__package__).joinpath("starters.toml").read_text("utf-8"))
+"""Of this folder, with its sources."""
+OPTIONS = {
+    name: Options(names(of["flags"]), names(of["valued"]), of["short"])
+    for name, of in TABLE["starters"].items()
+}
+PROGRAMS = {kind: names(of) for kind, of in TABLE["programs"].items()}
 
 
 def split(words: Sequence[Word], options: Options) -> Split:

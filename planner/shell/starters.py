@@ -1,58 +1,24 @@
 """Which commands start training, and on how many ranks."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, islice, pairwise, takewhile
 
 from trainplan.planner.shell.launch import Launch, Problem, Word, number
-from trainplan.planner.shell.options import (
-    ACCELERATE,
-    DEEPSPEED,
-    PYTHON,
-    TORCHRUN,
-    Split,
-    names,
-    split,
-)
+from trainplan.planner.shell.options import OPTIONS, PROGRAMS, TABLE, Split, split
 from trainplan.planner.shell.slurm import Allocation, allocation_of, disagreements, patterned
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHELL = re.compile(r"(ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-[a-z]*c")
-_MPI = ("mpirun", "mpiexec", "orterun", "aprun")
-_TASKS = ("srun", "flux", "ibrun")
-"""Starters that count tasks and nodes as srun does."""
-_REMOTE = ("ssh", "pdsh", "clush", "ds_ssh", "sbatch")
-_WRAPPERS = names(
-    "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
-    "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
-    "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
-).union(_MPI, _TASKS, _REMOTE, ("jsrun", "ray"))
-_MODULES = {
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "torch.distributed.torchrun": "torchrun",
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-    "accelerate.commands.launch": "accelerate",
-}
-_OPTIONS = {
-    "torchrun": TORCHRUN,
-    "deepspeed": DEEPSPEED,
-    "accelerate": ACCELERATE,
-    "python": PYTHON,
-}
-_CONSOLE = {
-    **dict.fromkeys(("llamafactory-cli", "lmf", "axolotl"), names("train")),
-    "swift": names("sft pt rlhf"),
-    "megatron": names("sft pt rlhf"),
-    "trl": names("sft dpo grpo kto reward rloo"),
-}
-"""Programs that start their ranks by themselves, and their commands that train."""
+_SCRIPT = re.compile(r"[^-\s]\S*\.(?:(?:ba)?sh|sbatch|slurm|job|pbs|qsub)")
+_VALUED_OF_SHELL = re.compile(r"[-+][a-z]*[oO]|--rcfile|--init-file")
+_MPI, _TASKS = PROGRAMS["mpi"], PROGRAMS["tasks"]
+QUEUES = PROGRAMS["queues"]
 _CONTAINER = re.compile(r"(?:nemo|megatron)[\w./-]*:v?\d")
+_EXPORTS = re.compile(r"--export=(?:(?:ALL|NONE|NIL),)?|(?:ALL|NONE|NIL),")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_NO_TRAINING = names("pip venv ensurepip json.tool http.server pytest py_compile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +28,7 @@ class Command:
     starter: str | None
     """Null: it starts no training."""
     rest: tuple[Word, ...] = ()
-    """Behind the starter's name; of a shell, the text that it runs."""
+    """Behind the starter's name; of a shell, the text that it runs; of a script, its file."""
     outer: tuple[Word, ...] = ()
     """Before it: srun and others, with their options."""
     problems: tuple[Problem, ...] = ()
@@ -84,27 +50,82 @@ def basename(word: Word) -> str:
     return word.text.rpartition("/")[2]
 
 
-def command_of(words: Sequence[Word]) -> Command:
-    """What a command starts; `shell` of one that runs text, `script` of one that runs a file."""
+def command_of(words: Sequence[Word], *, inside: bool = False) -> Command:
+    """What a command starts; `shell` of one that runs text, `script` of one that runs a file.
+
+    A script without a file is one that is read from what is given to the command.
+    """
     head = basename(words[0])
-    unknown = bool(words[0].unresolved) and not _named(words, 0)
-    problems: tuple[Problem, ...] = ()
-    for at, word in enumerate(words):
-        named = _named(words, at)
+    trains = max((at for at, w in enumerate(words) if w.text[-3:] in (".py", "-m")), default=0)
+    for at, word in enumerate(() if head in PROGRAMS["tools"] else words):
+        is_known = not at or head in PROGRAMS["wrappers"]
+        named = _named(words, at) if is_known or at < trains else None
+        problems = () if is_known else (_unknown(words[0]),)
         if named and not (at and words[at - 1].text == "-w"):
-            if unknown:
-                says = f"what {words[0].text} does to the command behind it is known only in a run"
-                problems = (Problem("starter_unread", "unread", says, words[0].place),)
             name, skipped = named
-            return Command(name, tuple(words[at + skipped :]), tuple(words[:at]), problems)
-        if at and head in _REMOTE and (" " in word.text or "=" in word.text):
+            command = Command(name, tuple(words[at + skipped :]), tuple(words[:at]), problems)
+            return _started(command, tuple(words[at : at + skipped]), inside=inside)
+        if _SHELL.fullmatch(basename(word)):
+            return Command("script", _file(words[at + 1 :]), tuple(words[: at + 1]), problems)
+        if _SCRIPT.fullmatch(word.text):
+            return Command("script", tuple(words[at:]), tuple(words[:at]), problems)
+        if at and head in PROGRAMS["remote"] and (" " in word.text or "=" in word.text):
             text = replace(word, text=word.text.removeprefix("--wrap="))
             if " " in text.text.strip():
                 return Command("shell", (text,), tuple(words[:at]))
-        if not at and not unknown and head not in _WRAPPERS:
-            break
-    script = next((w for w in words if w.text.endswith((".sh", ".sbatch", ".slurm"))), None)
-    return Command("script", (script,)) if script else Command(None)
+    return Command("script", (), tuple(words)) if head in QUEUES else Command(None)
+
+
+def behind(script: Command) -> Command:
+    """What stands behind a script that was not opened, and is perhaps started by it."""
+    trains = any(word.text[-3:] in (".py", "-m") for word in script.rest[1:])
+    inner = command_of(script.rest[1:]) if trains else Command(None)
+    if inner.starter not in OPTIONS:
+        return Command(None)
+    outer = (*script.outer, script.rest[0], *inner.outer)
+    return replace(inner, outer=outer, problems=(_unknown(script.rest[0]),))
+
+
+def _unknown(word: Word) -> Problem:
+    says = f"what {word.text} does to the command behind it is known only in a run"
+    return Problem("starter_unread", "unread", says, word.place)
+
+
+def _file(words: Sequence[Word]) -> tuple[Word, ...]:
+    """Script of a shell and its arguments; none: it reads what it is given."""
+    at = 0
+    while at < len(words) and words[at].text[:1] in ("-", "+"):
+        if words[at].text in ("-s", "-"):
+            return ()
+        at += 2 if _VALUED_OF_SHELL.fullmatch(words[at].text) else 1
+    return tuple(words[at:])
+
+
+def _started(command: Command, starter: tuple[Word, ...], *, inside: bool) -> Command:
+    """What `torchrun --no-python` starts, or the command itself."""
+    options = OPTIONS.get(command.starter or "")
+    if inside or options is None or "no_python" not in options.flags:
+        return command
+    parts = split(command.rest, options)
+    if parts.program is None or "no_python" not in parts.given:
+        return command
+    at = len(command.rest) - len(parts.arguments) - 1
+    inner = command_of(command.rest[at:], inside=True)
+    outer = (*command.outer, *starter, *command.rest[:at], *inner.outer)
+    problems = (*command.problems, *parts.problems, *inner.problems)
+    return replace(inner, outer=outer, problems=problems) if inner.starter else command
+
+
+def set_by(outer: Sequence[Word]) -> dict[str, Word]:
+    """Variables that `env`, `srun --export=ALL,NAME=VALUE`, `mpirun -x` and others set."""
+    found: dict[str, Word] = {}
+    for word in outer:
+        is_list = _EXPORTS.match(word.text)
+        texts = word.text[is_list.end() :].split(",") if is_list else [word.text]
+        for text in filter(_VARIABLE.fullmatch, texts):
+            name, _, value = text.partition("=")
+            found[name] = replace(word, text=value)
+    return found
 
 
 def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
@@ -115,7 +136,7 @@ def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
         return name, 1
     if name == "accelerate" and after[:1] == ["launch"]:
         return name, 2
-    if name in _CONSOLE and after[:1] and after[0].replace("-", "_") in _CONSOLE[name]:
+    if after[:1] and after[0].replace("-", "_") in TABLE["console"].get(name, "").split():
         return "console", 0
     if _SHELL.fullmatch(name):
         runs = next((n for n, text in enumerate(after) if _RUNS_TEXT.fullmatch(text)), None)
@@ -129,7 +150,7 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
     if name == "python":
         name, rest = _behind_python(rest)
     outer = (*around.outer, *command.outer)
-    environment = {**around.environment, **_set_by(outer)}
+    environment = {**around.environment, **set_by(outer)}
     if name == "console":
         return Launch(
             name,
@@ -139,9 +160,9 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
             environment=environment,
             problems=(*around.problems, *command.problems),
         )
-    if name not in _OPTIONS:
+    if name is None or name not in OPTIONS:
         return None
-    parts = split(rest, _OPTIONS[name])
+    parts = split(rest, OPTIONS[name])
     is_module, program = parts.is_module, parts.program
     if name == "python" and rest and (found := _module(rest)):
         program, arguments = found
@@ -164,22 +185,16 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
     return _counted(launch, parts, outer, around.job)
 
 
-def _set_by(outer: Sequence[Word]) -> dict[str, Word]:
-    """Variables that stand before a command."""
-    pairs = ((word, *word.text.partition("=")) for word in outer if _VARIABLE.fullmatch(word.text))
-    return {key: replace(word, text=value) for word, key, _, value in pairs}
-
-
 def _behind_python(rest: tuple[Word, ...]) -> tuple[str, tuple[Word, ...]]:
     """Python may run a starter as a module, or as a file."""
     if found := _module(rest):
         module, arguments = found
-        if module.text in _MODULES:
-            return _MODULES[module.text], arguments
+        if module.text in TABLE["modules"]:
+            return TABLE["modules"][module.text], arguments
         if module.text == "accelerate.commands.accelerate_cli":
             return "accelerate", arguments[1:]
         return "python", rest
-    program = split(rest, PYTHON).program
+    program = split(rest, OPTIONS["python"]).program
     at = rest.index(program) if program else 0
     if program and (named := _named(rest, at)) and named[0] != "python":
         return named[0], rest[at + named[1] :]
@@ -200,11 +215,20 @@ def _module(rest: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
 
 def _aside(program: Word, *, is_module: bool) -> bool:
     """Is it a tool rather than training?"""
-    return program.text in _NO_TRAINING if is_module else basename(program) in ("setup.py", "-")
+    return (
+        program.text in PROGRAMS["no_training"]
+        if is_module
+        else basename(program) in ("setup.py", "-")
+    )
 
 
 def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocation) -> Launch:
     """Nodes and ranks, as the starter counts them, and the GPUs that the scheduler names."""
+    for at in range(len(outer) if launch.starter == "python" else 0):
+        starter, skipped = _named(outer, at) or ("python", 1)
+        if starter in OPTIONS and starter != "python":  # --no-python
+            parts = split(outer[at + skipped :], OPTIONS[starter])
+            launch = replace(launch, starter=starter, starter_arguments=parts.others)
     heads = [basename(word) for word in outer]
     by_srun = any(head in _TASKS for head in heads)
     request = allocation_of(_options(outer, _TASKS)).over(job) if by_srun else job
@@ -261,10 +285,12 @@ def _known(stated: Word | None, allotted: Word | None) -> Word | None:
     return replace(stated, text=allotted.text, unresolved=())
 
 
-def _options(outer: Sequence[Word], names: Sequence[str]) -> list[Word]:
+def _options(outer: Sequence[Word], names: Collection[str]) -> list[Word]:
     """Options of one of the programs that stand before a starter."""
     behind = dropwhile(lambda word: basename(word) not in names, outer)
-    return list(takewhile(lambda word: basename(word) not in _WRAPPERS, islice(behind, 1, None)))
+    return list(
+        takewhile(lambda word: basename(word) not in PROGRAMS["wrappers"], islice(behind, 1, None))
+    )
 
 
 def _count(given: Mapping[str, Word], name: str) -> Word | None:

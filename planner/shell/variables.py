@@ -1,5 +1,6 @@
 """What the variables of a script hold, piece by piece with the lines where the pieces stand."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ _WORK_LIMIT = 12_000_000
 _PIECE = 16
 """Work of a piece beside its characters."""
 _NAMED_AT_MOST = 60
+_NUMBERED = re.compile(r"[1-9]\d?")
 
 
 def text_of(value: Value) -> str:
@@ -36,6 +38,11 @@ def text_of(value: Value) -> str:
 def names_of(value: Value) -> tuple[str, ...]:
     """What it depends on and only a run would tell."""
     return tuple(dict.fromkeys(name for piece in value for name in piece.names))
+
+
+def given(value: Value) -> Value:
+    """Without arguments of the script that nobody gave: they are empty where one asks for that."""
+    return tuple(p for p in value if not p.names or not all(n.isdecimal() for n in p.names))
 
 
 def word_of(value: Value, place: Place) -> Word:
@@ -58,15 +65,21 @@ class Variables:
         settings: Mapping[str, str],
         beneath: Mapping[str, Value] | None = None,
     ) -> None:
+        self.beneath = {**(beneath or {})}
+        """What a scheduler sets."""
         self.settings: dict[str, Value] = {
             k: (Piece(v, COMMAND_LINE),) for k, v in settings.items()
         }
-        self.held: dict[str, Value | Array] = {**(beneath or {}), **self.settings}
-        numbered = (str(at) for at in range(1, len(settings) + 1))
-        given = [self.settings[at] for at in numbered if at in self.settings]
-        self.positional: list[Value] | None = given or None
+        self.held: dict[str, Value | Array] = {**self.beneath, **self.settings}
+        last = max((int(k) for k in settings if _NUMBERED.fullmatch(k)), default=0)
+        nobody = {str(at): (Piece(f"${at}", COMMAND_LINE, (str(at),)),) for at in range(1, last)}
+        self.positional: list[Value] | None = [
+            {**nobody, **self.settings}[str(at)] for at in range(1, last + 1)
+        ]
         """Arguments of the script or of the function that is called; null: not known."""
         self.exported: set[str] = {name for name in self.settings if name.isidentifier()}
+        self.exports_all = False
+        """`set -a`."""
         self.unread: dict[str, Problem] = {}
         """Why a variable is known only in a run."""
         self.journals: list[dict[str, Value | Array | None]] = []
@@ -93,6 +106,7 @@ class Variables:
             self.held.pop(name, None)
         else:
             self.held[name] = held
+            self.exported |= {name} - {"0", "BASH_SOURCE"} if self.exports_all else set()
 
     def assign(self, name: str, value: Value, place: Place, *, append: bool = False) -> None:
         """`NAME=value`, `NAME+=value`; a setting stands for what only a run would tell."""
@@ -126,6 +140,22 @@ class Variables:
             array[str(len(array)) if key is None else key] = self._named(name, value, place)
             self.charge_values((value,), place)
         self.put(name, array)
+
+    def enter(self, given: Mapping[str, Value], place: Place) -> None:
+        """A program that the script runs begins: it has what is exported, and what it is given."""
+        self.charge(_PIECE * len(self.held), place)
+        self.journals.append({})
+        self.exported = {*self.exported, *given}
+        for name in self.held.keys() - self.exported - self.beneath.keys():
+            self.put(name, None)
+        for name, value in given.items():
+            self.put(name, value)
+
+    def commit(self) -> None:
+        """What the last journal saw stays, as far as those before it let it."""
+        journal = self.journals.pop()
+        for name, old in journal.items() if self.journals else ():
+            self.journals[-1].setdefault(name, old)
 
     def forget(self, name: str, problem: Problem) -> None:
         """Only a run would tell what it holds."""

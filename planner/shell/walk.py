@@ -4,17 +4,22 @@ What stands in a branch or a loop of which only a run would tell whether it is t
 it were, and undone behind it.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trainplan.planner.shell.commands import Commands, Outcome
 from trainplan.planner.shell.conditions import Verdict, both, either, matches, negated
-from trainplan.planner.shell.frames import SPELLED, Frames
+from trainplan.planner.shell.frames import SPELLED, Frame, Frames
 from trainplan.planner.shell.launch import Place, Problem
-from trainplan.planner.shell.lexer import Lexer, Token
-from trainplan.planner.shell.variables import Value, names_of
-from trainplan.planner.shell.words import Source, refuse
+from trainplan.planner.shell.lexer import Token
+from trainplan.planner.shell.variables import Piece, Value, clipped, names_of, text_of
+from trainplan.planner.shell.words import refuse
 
 _CALLS_LIMIT = 2000
+_TURNS_LIMIT = 1000
+_TURN = 16
+"""Work of a token of a loop that is read again."""
 _BRANCH_ENDS = (";;", ";&", ";;&")
 
 
@@ -40,7 +45,7 @@ class Walk(Frames):
                 place = body[0][body[1] - 1].place
                 says = f"stands in the function {name}, which is not seen to be called"
                 self.gate(place, Problem("branch_unread", "unread", says, place))
-                self._call(body, place, self.variables.positional)
+                self._call(body, place, None)
                 self._go()
 
     def _go(self) -> None:
@@ -68,6 +73,8 @@ class Walk(Frames):
             self._simple(token)
 
     def _operator(self, token: Token) -> None:
+        if token.text[:1] != "|" or token.text == "||":
+            self.commands.printed = None
         if token.text == "(":
             self.open("subshell", token.place)
             self.variables.journals.append({})
@@ -117,7 +124,7 @@ class Walk(Frames):
             self._leave(outcome.leaves, token.place)
         if outcome.calls:
             self.called.add(outcome.calls)
-            self._call(self.bodies[outcome.calls], token.place, list(outcome.arguments))
+            self._call(self.bodies[outcome.calls], token.place, list(outcome.arguments or ()))
         elif outcome.runs:
             self._nested(outcome.runs, outcome, token.place)
         else:
@@ -155,7 +162,7 @@ class Walk(Frames):
 
     def _while(self, token: Token) -> None:
         frame = self.open("loop", token.place)
-        frame.condition, frame.word = True, token.text
+        frame.condition, frame.word, frame.start = True, token.text, self.at
         self.commands.asks = []
 
     def _for(self, token: Token) -> None:
@@ -166,24 +173,86 @@ class Walk(Frames):
         while self.at < self.end and self.tokens[self.at].text not in ("do", "\n", ";"):
             self.at += 1
         header = self.tokens[start : self.at]
-        frame.word = header[0].text if header else ""
-        fields = [
-            field for token in header[2:] for field in self.commands.expander.fields(token.parts)
-        ]
-        own = len(header) == 1 or (
-            bool(fields) and all(names_of(field) == ("@",) for field in fields)
-        )
-        self.status = False if own and header[0].kind == "word" else None
         self.commands.asks = []
+        frame.turns = iter((None,))
+        if header and header[0].kind == "arithmetic" and frame.outer is not False:
+            frame.turns = self._counted(header[0])
+        elif header and frame.outer is not False:
+            frame.word = header[0].text
+            values = [
+                field for one in header[2:] for field in self.commands.expander.fields(one.parts)
+            ]
+            if len(header) == 1:
+                values = self.variables.positional or []
+            is_known = len(header) > 1 or self.variables.positional is not None
+            one = self.variables.settings.get(frame.word)
+            if one and len(values) > 1:
+                values = [one]
+            if any(names_of(value) or re.search(r"[*?]", text_of(value)) for value in values):
+                is_known = False
+            if is_known and token.text == "for":
+                frame.turns = self._each(frame, values)
+
+    def _each(self, frame: Frame, values: Sequence[Value]) -> Iterator[Verdict]:
+        """Turns of `for NAME in VALUES`."""
+        frame.says = f"takes {clipped(', '.join(map(text_of, values)))} in a loop"
+        for value in values:
+            self.variables.assign(frame.word, value, frame.place)
+            yield True
+
+    def _counted(self, header: Token) -> Iterator[Verdict]:
+        """Turns of `for ((START; TEST; STEP))`."""
+        start, test, step = (*header.text.split(";"), "", "")[:3]
+        step = re.sub(r"^\s*(\+\+|--)\s*(\w+)", r"\2\1", step)
+        status = self.commands.arithmetic(replace(header, text=start))
+        while (status := self.commands.arithmetic(replace(header, text=test or "1"))) is True:
+            yield True
+            self.commands.arithmetic(replace(header, text=step))
+        yield status
 
     def _do(self, token: Token) -> None:
-        frame = self.closing(token, "loop")
-        ends = negated(self.status) if frame.word == "until" else self.status
-        self.branch(frame, frame.place, verdict=False if ends is False else None)
-        if frame.word not in ("while", "until") and frame.journal and frame.word.isidentifier():
-            says = f"{frame.word} is set by a loop: give --set {frame.word}=VALUE"
+        frame, commands = self.closing(token, "loop"), self.commands
+        verdict = negated(self.status) if frame.word == "until" else self.status
+        if frame.outer is False:
+            verdict = False
+        elif frame.turns is not None:
+            verdict, frame.start = next(frame.turns, False), self.at - 1
+        again = any(one.kind == "loop" and one.journal for one in self.frames)
+        takes = verdict is True and frame.turn < _TURNS_LIMIT and not again
+        if takes and not frame.turn:
+            frame.launches, frame.arguments = len(commands.launches), self.variables.positional
+            self.variables.journals.append({})
+        elif frame.turn and verdict and (not takes or len(commands.launches) > frame.launches):
+            self.variables.undo()
+            del commands.launches[frame.launches :]
+            self.variables.positional = frame.arguments
+            takes, frame.turn = False, 0
+        elif frame.turn and not takes:
+            self.variables.commit()
+            frame.turn = 0
+        if takes:
+            frame.turn += 1
+            frame.mode, frame.condition = frame.outer, False
+            self.connection, self.negate = "", False
+            return
+        commands.asks += [frame.word] if frame.turns and frame.word.isidentifier() else []
+        self.branch(frame, frame.place, verdict=False if verdict is False else None)
+        if frame.turns and frame.journal and frame.word.isidentifier():
+            says = f"{frame.word} {frame.says}: give --set {frame.word}=VALUE"
             problem = Problem("shell_unread", "unread", says, frame.place)
             self.variables.forget(frame.word, problem)
+
+    def _done(self, token: Token) -> None:
+        """The end of a turn."""
+        frame = self.frames[-1]
+        if frame.kind == "loop" and frame.turn and frame.outer is not False:
+            self.variables.charge((self.at - frame.start) * _TURN, frame.place)
+            self.at, frame.mode, frame.condition = frame.start, frame.outer, True
+            self.status, self.connection, self.negate = True, "", False
+            return
+        if frame.kind == "loop" and frame.turn:
+            self.variables.commit()
+        self._fi(token)
 
     def _case(self, token: Token) -> None:
         frame = self.open("case", token.place)
@@ -256,42 +325,65 @@ class Walk(Frames):
         self.calls += 1
         frame = self.open("call", place)
         frame.back = (self.tokens, self.at, self.end)
-        frame.arguments, frame.outside = self.variables.positional, self.commands.outer
+        commands, variables = self.commands, self.variables
+        file = variables.held.get("BASH_SOURCE")
+        frame.outside = commands.outer, commands.job, variables.exported, file
+        frame.arguments = variables.positional
         if self.calls > _CALLS_LIMIT:
             refuse(place, f"more than {_CALLS_LIMIT} calls: write the launch without them")
         self.variables.positional = arguments
         self.tokens, self.at, self.end = body
 
-    def _nested(self, source: Source, outcome: Outcome, place: Place) -> None:
-        """`eval`, `bash -c`: text that is a script of its own."""
-        self.variables.charge(len(source.text), place)
-        tokens = Lexer(source).tokens()
-        positional = list(outcome.arguments) if outcome.is_program else self.variables.positional
-        self._call((tokens, 0, len(tokens)), place, positional)
-        self.commands.outer = (*self.commands.outer, *outcome.outer)
+    def _nested(self, tokens: Sequence[Token], outcome: Outcome, place: Place) -> None:
+        """`eval`, `bash -c`, `source`: a script of its own."""
+        variables, commands, positional = self.variables, self.commands, outcome.arguments
+        same = variables.positional
+        self._call(
+            (tokens, 0, len(tokens)), place, same if positional is None else list(positional)
+        )
+        if outcome.is_program:
+            self.frames[-1].is_program = True
+            variables.enter(outcome.given, place)
+        if outcome.file:
+            for name in ("BASH_SOURCE", "0") if outcome.is_program else ("BASH_SOURCE",):
+                variables.put(name, (Piece(outcome.file, place),))
+        if outcome.job:
+            commands.job = outcome.job
+            for name, value in outcome.job.variables().items():
+                variables.put(name, value)
+        commands.outer = (*commands.outer, *outcome.outer)
 
     def _return(self) -> None:
         frame = self.frames[-1]
         if frame.kind != "call":
             refuse(frame.place, f"this `{SPELLED.get(frame.kind, frame.kind)}` is never closed")
         self.tokens, self.at, self.end = frame.back
-        self.variables.positional, self.commands.outer = frame.arguments, frame.outside
+        self.variables.positional, variables = frame.arguments, self.variables
+        if frame.is_program:
+            variables.undo()
+        if frame.outside:
+            self.commands.outer, self.commands.job, variables.exported, file = frame.outside
+            variables.put("BASH_SOURCE", file)
         self.close(status=None if self.frames[-2].condition else True)
 
     def _leave(self, how: str, place: Place) -> None:
-        """`exit` and `return`."""
+        """`exit`, `return`, `break` and `continue`."""
         frames = list(reversed(self.frames))
-        inner = next(frame for frame in frames if frame.journal or frame.kind == "call")
+        kind = "loop" if how in ("break", "continue") else "call"
+        ends = [
+            one for one in frames[:-1] if one.kind == kind and (how != "exit" or one.is_program)
+        ]
+        inner = next(one for one in frames if one.journal or one in ends[:1] or one is frames[-1])
         if inner.journal:
-            inner.left = True
-        elif how == "return" and self.frames[-1] is inner:
-            self.at = self.end
-        elif how == "exit" and all(frame.kind == "call" for frame in frames):
+            inner.left = kind == "call"
+        elif inner is not frames[-1]:
+            self.skip(inner, whole=how != "continue")
+        elif kind == "call" and all(frame.kind == "call" for frame in frames):
             self.stops = place
             self.frames[1:] = []
             self.at = self.end
             self.doubts()
-        elif how == "exit":
+        elif kind == "call":
             says = "the script stops here as far as it can be read: set what the condition asks for"
             self.commands.problems.append(Problem("script_stops", "unread", says, place))
 
@@ -308,7 +400,7 @@ _KEYWORDS = {
     "for": Walk._for,
     "select": Walk._for,
     "do": Walk._do,
-    "done": Walk._fi,
+    "done": Walk._done,
     "case": Walk._case,
     "esac": Walk._fi,
     "{": Walk._brace,

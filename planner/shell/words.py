@@ -143,24 +143,26 @@ class Words:
         self.at += 1
         if self.text.startswith('"', self.at):
             self.add(parts, self.at, quoted=True)
-        while self.at < len(self.text):
-            match = re.compile(r'[^"\\$`]+').match(self.text, self.at)
-            char = self.text[self.at]
-            if match:
+        self.inside(parts, '"')
+        if self.at >= len(self.text):
+            self.source.fail(opened, 'the " that opens here is never closed: close it')
+        self.at += 1
+
+    def inside(self, parts: list[Part], close: str) -> None:
+        """What stands between double quotes, or in a here-document, which no quote ends."""
+        plain = re.compile(rf"[^\\$`{close}]+")
+        while self.at < len(self.text) and (char := self.text[self.at]) != close:
+            if match := plain.match(self.text, self.at):
                 self._add_lines(parts, match.end())
-            elif char == '"':
-                self.at += 1
-                return
             elif char == "\\":
                 after = self.text[self.at + 1 : self.at + 2]
-                self.at += 2 if after == "\n" else after in '$`"\\'
+                self.at += 2 if after == "\n" else after in f"$`\\{close}"
                 if after != "\n":
                     self.add(parts, min(self.at + 1, len(self.text)), quoted=True)
             elif char == "$":
                 self._dollar(parts, quoted=True)
             else:
                 self._expansion(parts, "command", 1, self._backtick(self.at), quoted=True)
-        self.source.fail(opened, 'the " that opens here is never closed: close it')
 
     def _dollar(self, parts: list[Part], *, quoted: bool) -> None:
         start, after = self.at, self.text[self.at + 1 : self.at + 2]

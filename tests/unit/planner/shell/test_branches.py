@@ -1,8 +1,10 @@
 """What a script may or may not do is read, said, and undone behind it."""
 
+import posixpath
+
 import pytest
 
-from trainplan.planner.shell import Launch, Place, launches_of_script
+from trainplan.planner.shell import Host, Launch, Place, launches_of_script
 from trainplan.planner.shell.words import ShellError
 
 
@@ -41,7 +43,7 @@ torchrun x.py --tp $TP --pp $PP
 def test_what_a_branch_adds_is_left_out_and_said():
     text = """ARGS=(--tp 8)
 OPTIONS="--pp 2"
-if [ "$1" = fp8 ]; then
+if [ "$(cat kind)" = fp8 ]; then
   ARGS+=(--fp8)
   OPTIONS="$OPTIONS --sp"
 fi
@@ -50,25 +52,26 @@ torchrun x.py "${ARGS[@]}" $OPTIONS
     (launch,) = read(text)
     assert arguments(launch) == "--tp 8 --pp 2"
     assert causes(launch) == [("branch_unread", 3), ("branch_unread", 3)]
-    (launch,) = read(text, **{"1": "fp8"})
+    (launch,) = read(text.replace("$(cat kind)", "$1"), **{"1": "fp8"})
     assert arguments(launch) == "--tp 8 --fp8 --pp 2 --sp"
     assert launch.problems == ()
 
 
 def test_a_launch_inside_a_branch_is_read_with_what_the_branch_sets():
     text = """
-if [ -n "$1" ]; then
+if [ -n "$SLURM_JOB_ID" ]; then
   NODES=4
   torchrun --nnodes $NODES x.py
 else
   torchrun --nnodes 1 x.py
 fi
 """
+    text = f"#SBATCH -N 4\n{text}"
     four, one = read(text)
     assert (four.nodes.text, one.nodes.text) == ("4", "1")
-    assert causes(four) == [("branch_unread", 2)]
-    assert "--set 1=VALUE" in four.problems[0].says
-    (four,) = read(text, **{"1": "slurm"})
+    assert causes(four)[0] == ("branch_unread", 3)
+    assert "--set SLURM_JOB_ID=VALUE" in four.problems[0].says
+    (four,) = read(text, SLURM_JOB_ID="7")
     assert four.problems == ()
 
 
@@ -78,6 +81,74 @@ def test_a_loop_is_read_once_and_its_variable_is_asked_for():
     assert ("branch_unread", 1) in causes(launch)
     (launch,) = read("for TP in 1 2 4; do\n torchrun x.py --tp $TP\ndone", TP="2")
     assert arguments(launch) == "--tp 2"
+
+
+def test_several_turns_with_a_launch_name_their_values():
+    (launch,) = read("for TP in 1 2 4; do\n N=$((N+1)); torchrun x.py --tp $TP\ndone")
+    assert "TP takes 1, 2, 4 in a loop: give --set TP=VALUE" in launch.problems[0].says
+    text = "for ((i=1; i<3; i++)); do torchrun x.py --i $i; done"
+    assert [p.cause for one in read(text) for p in one.problems] == ["branch_unread"]
+    nested = "for a in 1 2; do " * 30 + "torchrun x.py; " + "done; " * 30
+    assert read(nested)[0].program.text == "x.py"
+
+
+def test_a_loop_without_a_launch_that_never_ends_is_said():
+    (launch,) = read("A=1\nwhile true; do A=$((A+1)); done\ntorchrun x.py $A")
+    assert launch.arguments[0].unresolved == ("A",)
+
+
+FILES = {
+    "env.sh": "TP=4\nexport PP=2\nf() { CP=$1; }\nsource lib/more.sh",
+    "lib/more.sh": "f 8; return; TP=9",
+    "inner.sh": "python x.py --tp ${TP:-none} --pp $PP $1",
+    "self.sh": "source self.sh",
+    "twice.sh": "source twice.sh; source twice.sh",
+    "open.sh": 'A="x',
+}
+
+
+def with_files(text: str, **settings: str) -> list[Launch]:
+    def opened(name: str) -> str | None:
+        return FILES.get(posixpath.normpath(name))
+
+    return list(launches_of_script(text, "run.sh", settings, Host(read=opened)))
+
+
+def test_a_file_that_stands_beside_the_script_is_followed():
+    (launch,) = with_files("source env.sh\ntorchrun x.py $TP $PP $CP")
+    assert arguments(launch) == "4 2 8"
+    assert [word.place for word in launch.arguments[:2]] == [Place("env.sh", 1), Place("env.sh", 2)]
+    assert launch.problems == ()
+    (launch,) = with_files("source self.sh; . open.sh; . gone.sh\ntorchrun x.py")
+    assert [p.says.split()[0] for p in launch.problems] == ["self.sh", "open.sh", "gone.sh"]
+    with pytest.raises(ShellError, match="write the launch"):
+        with_files("source twice.sh\ntorchrun x.py")
+
+
+def test_a_script_that_a_script_starts_is_joined_with_it():
+    (launch,) = with_files("TP=4; export PP=2\nmpirun -np 16 --npernode 8 bash inner.sh 7")
+    assert (launch.starter, launch.ranks.text, launch.nodes.text) == ("mpirun", "16", "2")
+    assert arguments(launch) == "--tp none --pp 2 7"
+    (launch,) = with_files("srun -N 2 --ntasks-per-node=8 --export=ALL,TP=2,PP=1 ./inner.sh")
+    assert arguments(launch) == "--tp 2 --pp 1 $1"
+    text = "torchrun --nnodes 2 --nproc_per_node 8 --no-python bash inner.sh"
+    (launch,) = with_files(f"PP=3 TP=1 {text}")
+    assert (launch.starter, launch.nodes.text, launch.gpus_per_node.text) == ("torchrun", "2", "8")
+    assert launch.program.place == Place("inner.sh", 1)
+    assert [one.program.text for one in with_files("bash gone.sh; bash inner.sh")] == ["x.py"]
+
+
+def test_a_queued_here_document_is_a_job_of_its_own():
+    text = "N=2\nsbatch <<EOF\n#!/bin/bash\n#SBATCH -N $N\n#SBATCH --ntasks-per-node=8\n"
+    (launch,) = read(f"{text}srun python x.py \\$SLURM_NNODES\nEOF")
+    assert (launch.nodes.text, launch.gpus_per_node.text, arguments(launch)) == ("2", "8", "2")
+    assert launch.problems == ()
+
+
+def test_arguments_of_the_script_decide_its_branches():
+    text = 'TP=1\nif [ -n "$2" ]; then TP=$2; fi\ntorchrun x.py $TP $1'
+    assert arguments(read(text, **{"2": "4"})[0]) == "4 $1"
+    assert arguments(read(text, **{"1": "7", "2": "4"})[0]) == "4 7"
 
 
 def test_a_function_that_nothing_calls_is_read_and_said():

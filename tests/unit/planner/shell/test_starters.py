@@ -107,6 +107,31 @@ def test_modules(command):
     assert [word.text for word in launch.arguments] == ["-m", "3"]
 
 
+@pytest.mark.parametrize(
+    ("command", "starter", "unread"),
+    [
+        ("srun -N 2 -n 16 bind.sh --cpu=x.sh python -u x.py --tp 2", "srun", True),
+        ("catchsegv python -u x.py --tp 2", "python", True),
+        ("wrap -- torchrun --nnodes 2 x.py --tp 2", "torchrun", True),
+        ("torchrun --no-python numactl -N 0 python x.py --tp 2", "torchrun", False),
+        ("env A=1 accelerate launch --no_python python x.py --tp 2", "accelerate", False),
+    ],
+)
+def test_what_stands_between_a_starter_and_the_program(command, starter, unread):
+    launch = read(command)
+    assert (launch.starter, launch.program.text) == (starter, "x.py")
+    assert [problem.cause for problem in launch.problems] == ["starter_unread"] * unread
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["pkill -f python x.py", "pip install torchrun x.py", "chmod +x python x.py", "foo deepspeed"],
+)
+def test_tools_start_nothing_that_they_name(command):
+    with pytest.raises(ShellError, match="starts no training"):
+        read(command)
+
+
 def test_counts_that_are_no_numbers_are_known_only_in_a_run():
     launch = read("torchrun --nnodes 1:4 --nproc_per_node gpu x.py")
     assert launch.nodes.unresolved == ("--nnodes 1:4",)
