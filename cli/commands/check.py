@@ -82,6 +82,12 @@ SHOWN = 5
     metavar="VERSION",
     help="As in search; else that of a container image which the launch names.",
 )
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="What is not stated is as this release has it without, and an option that it does not "
+    "know is refused.",
+)
 @PROFILE
 @memory_margin(0.0)
 @time_limit(10.0, "Look for a better layout until then.")
@@ -99,6 +105,7 @@ def command(
     global_batch_size: int | None,
     runtime: str | None,
     runtime_version: str | None,
+    strict: bool,
     profiles: tuple[Path, ...],
     memory_margin: float,
     time_limit: float,
@@ -122,6 +129,7 @@ def command(
         train=train,
         seq_length=seq_length,
         global_batch_size=global_batch_size,
+        strict=strict,
         text_of=partial(text_next_to, alongside(launch)),
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)

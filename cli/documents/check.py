@@ -188,21 +188,36 @@ class CheckDocument(Document):
             where = f" ({place})" if place else ""
             text = f"{lacks} {reading.runtime} refuses it{where}: {first.says}{more}.".lstrip()
         elif reading.legal is None:
-            unread = next((p for p in reading.problems if p.verdict == "unread"), None)
-            text = f"Not judged: {unread.says if unread else found.untried}."
+            unread = [p for p in reading.problems if p.verdict == "unread"]
+            open_one = next((p for p in unread if p.absent), next(iter(unread), None))
+            step = (
+                f" As it stands: {seconds(found.estimate.step_time_s)} a step."
+                if found.estimate
+                else ""
+            )
+            text = f"Not judged: {open_one.says if open_one else found.untried}.{step}"
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:
             without = reading.job and reading.job.model.left_out
             fits = f"fits without its {without}, which is not priced" if without else "fits"
             text = lacks or f"It runs and {fits}: {seconds(found.estimate.step_time_s)} a step."
-        return f"{text} {_promise(found)}".rstrip()
+        return f"{_other_model(found)}{text} {_promise(found)}".rstrip()
 
 
 def _at(place: Place | None) -> dict[str, Any]:
     return {"file": place and place.file, "line": place and place.line}
 
 
+def _other_model(found: LaunchCheck) -> str:
+    """That options which were not read may change the model that the price is of."""
+    causes = {one.cause: one.says for one in found.reading.problems}
+    if found.estimate is None or OTHER_MODEL not in causes:
+        return ""
+    return f"Priced without {causes[OTHER_MODEL].partition(':')[0]}, which may change the model. "
+
+
+OTHER_MODEL = "unread_model_option"
 SPELLED_OUT = 3
 """Settings of a cure that the sentence spells out; more are counted."""
 

@@ -14,6 +14,8 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.shell import Launch, Place, Problem
 
+OF_RECIPE = Place("recipe", None)
+"""Where what no line of a launch states stands: a recipe of the runtime sets it."""
 Origin = Literal["stated", "default", "derived", "assumed"]
 """Written in the launch; what the runtime takes where nothing is; computed from others, such as dp;
 taken by us because nothing says it, such as the GPU, and named so."""
@@ -33,6 +35,8 @@ class Request:
     for one, or a folder beside the launch; null: it is none of these."""
     train: str | None = None
     """What is trained, in place of what the launch says: as `--train` of `plan search` takes it."""
+    strict: bool = False
+    """Is what is not stated what this release takes without it, and what it does not know wrong?"""
     text_of: Callable[[str], str | None] = lambda path: None
     """Text of a file that the launch names, beside it; null: there is none."""
 
@@ -72,7 +76,8 @@ class Reading:
     def legal(self) -> bool | None:
         """Would the runtime start it? Null: too little was read to say."""
         verdicts = {problem.verdict for problem in self.problems}
-        whole = self.job is not None and self.layout is not None
+        absent = any(problem.absent for problem in self.problems)
+        whole = self.job is not None and self.layout is not None and not absent
         return (
             False if "illegal" in verdicts else True if whole or "unread" not in verdicts else None
         )

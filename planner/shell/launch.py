@@ -44,6 +44,8 @@ class Problem:
     says: str
     """What, and what to do: one sentence."""
     place: Place | None = None
+    absent: bool = False
+    """Is it wrong only where no line that was not read says otherwise? Nothing is judged by it."""
 
 
 @dataclass(frozen=True, slots=True)

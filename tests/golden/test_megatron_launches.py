@@ -27,7 +27,7 @@ def read(case):
     nodes, gpus = (world // 8, 8) if world % 8 == 0 else (1, world)
     cluster = parse_cluster(f"{nodes}x{gpus}:{gpu}")
     return MEGATRON_LM.read(
-        launch(case["flags"], case.get("environment")), Request(cluster=cluster)
+        launch(case["flags"], case.get("environment")), Request(cluster=cluster, strict=True)
     )
 
 

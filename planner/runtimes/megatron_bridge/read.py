@@ -23,8 +23,8 @@ from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPA
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import written_model
-from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
-from trainplan.planner.shell import Launch, Place, Problem, Word
+from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading, Request
+from trainplan.planner.shell import Launch, Problem, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
 ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
@@ -144,13 +144,9 @@ def _recipe(launch: Launch, written: Written) -> tuple[Recipe | None, tuple[Prob
     return None, (Problem("unknown_recipe", "unread", says, word.place),)
 
 
-RECIPE = Place("recipe", None)
-"""Where what a recipe sets stands."""
-
-
 def _base(recipe: Recipe | None) -> dict[str, Word]:
     keys = recipe.keys if recipe else {}
-    return {key: Word(text, RECIPE) for key, text in keys.items()}
+    return {key: Word(text, OF_RECIPE) for key, text in keys.items()}
 
 
 def _own_keys(
@@ -271,12 +267,12 @@ def _idle(flag: str, flags: Mapping[str, list[Word]]) -> bool:
 
 def _option(flag: str, values: Sequence[Word]) -> Iterator[Word]:
     """An option stands where its value does."""
-    yield Word(flag, values[0].place if values else RECIPE)
+    yield Word(flag, values[0].place if values else OF_RECIPE)
     yield from values
 
 
 def _word(text: str) -> Word:
-    return Word(text, RECIPE)
+    return Word(text, OF_RECIPE)
 
 
 def _as_bridge(
@@ -298,7 +294,7 @@ def _as_bridge(
         replace(problem, says=_in_keys(problem.says, names))
         for problem in reading.problems
         if problem.cause not in NOT_OURS
-        and (problem.verdict == "illegal" or problem.place != RECIPE)
+        and (problem.verdict == "illegal" or problem.place != OF_RECIPE)
     )
     job = None
     if reading.job is not None:
@@ -316,7 +312,7 @@ def _renamed(field: Field, names: Mapping[str, str], keys: Mapping[str, Word]) -
     stated = keys.get(key)
     if stated is not None:
         return replace(field, written=f"{key}={stated.text}", place=stated.place, origin="stated")
-    origin = "default" if field.place == RECIPE else field.origin
+    origin = "default" if field.place == OF_RECIPE else field.origin
     return replace(field, written=_in_keys(field.written, names), origin=origin, place=None)
 
 

@@ -1,7 +1,7 @@
 """Values of options by the runtime's own names, given or default."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from trainplan.planner.shell import Place
@@ -46,6 +46,8 @@ class Arguments:
     options: Mapping[str, Option]
     """By their names in the code."""
     given: Mapping[str, Given]
+    own: Mapping[str, Given] = field(default_factory=dict)
+    """Options of forks that the reader takes by itself."""
 
     def __contains__(self, dest: str) -> bool:
         """Is it set by the launch?"""

@@ -38,10 +38,15 @@ def _hierarchy(f: Facts) -> bool:
 
 def _batch(f: Facts) -> str:
     """Evaluation batches are those of training unless given."""
-    micro = f.count("eval_micro_batch_size") or f.count(keys.MICRO_BATCH)
-    whole = f.count("eval_global_batch_size") or f.count(keys.BATCH)
-    wrong = f.dp and micro > 0 and whole and whole % (micro * f.dp)
-    return f"{whole}, {micro} and dp = {f.dp}" if wrong else ""
+    micro, whole = f.count(keys.MICRO_BATCH), f.count(keys.BATCH)
+    sizes = (
+        (micro, whole),
+        (f.count("eval_micro_batch_size") or micro, f.count("eval_global_batch_size") or whole),
+    )
+    for each, every in sizes if f.dp else ():
+        if each > 0 and every and every % (each * (f.dp or 1)):
+            return f"{every}, {each} and dp = {f.dp}"
+    return ""
 
 
 def _layers(f: Facts) -> bool:

@@ -119,6 +119,8 @@ class Check:
     """What, and what to do."""
     dest: str = ""
     """Option whose place is named."""
+    wanted: tuple[str, ...] = ()
+    """Conditions one of which is lacking: of those that no line states nothing is known."""
 
 
 DEGREES = {"tp", "pp", "cp", "ep", "vpp"}
@@ -147,7 +149,7 @@ def needs(cause: str, subject: str, *wanted: str) -> Check:
 
     others = " or ".join(map(words, wanted))
     says = f"{words(subject)} needs {others}: add that, or take {words(subject)} out"
-    return Check(cause, broken, says, subject.partition("=")[0])
+    return Check(cause, broken, says, subject.partition("=")[0], wanted)
 
 
 def excludes(cause: str, subject: str, *others: str) -> Check:

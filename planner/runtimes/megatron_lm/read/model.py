@@ -14,6 +14,7 @@ from trainplan.costmodel.architecture import (
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers, mlp_width, read_experts
+from trainplan.planner.runtimes.megatron_lm.read.releases import GATED_GELU
 
 POSITIONS = {"rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
 """Kinds of the cost model; all others are tables."""
@@ -102,6 +103,8 @@ def _activation(arguments: Arguments) -> dict[str, object]:
         return {"activation": "silu", "gated_mlp": True, **clamp}
     if arguments.on(keys.QUICK_GEGLU):
         return {"activation": "silu", "gated_mlp": True, "model_type": "gpt_oss", **clamp}
+    if any(name in arguments.own for name in GATED_GELU):
+        return {"activation": "gelu_tanh", "gated_mlp": True}
     if arguments.on(keys.SQUARED_RELU):
         return {"activation": "relu2", "gated_mlp": False}
     fused = arguments.on(keys.GELU_FUSION) and arguments.on(keys.BIASES)

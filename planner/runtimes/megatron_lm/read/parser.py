@@ -5,7 +5,9 @@ release that the exporter writes for, so both sides know the same.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -15,35 +17,21 @@ from typing import Any, Literal
 
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, Given, Option, shown
 from trainplan.planner.runtimes.megatron_lm.read.patterns import integers, pattern
+from trainplan.planner.runtimes.megatron_lm.read.releases import (
+    Foreign,
+    applied,
+    dashed,
+    foreign_problems,
+    instead,
+    is_own,
+    is_translated,
+    meaning,
+    own_words,
+    spelling,
+)
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 from trainplan.planner.shell import Problem, Word
 
-RENAMED: Mapping[str, str] = MappingProxyType(
-    {
-        "--use-custom-fsdp": "--use-megatron-fsdp",
-        "--moe-extended-tp": "--expert-tensor-parallel-size",
-        "--moe-expert-parallel-size": "--expert-model-parallel-size",
-        "--layernorm-epsilon": "--norm-epsilon",
-        "--num-key-value-heads": "--group-query-attention --num-query-groups",
-        "--rotary-position-embeddings-theta": "--rotary-base",
-        "--distribute-checkpointed-activations": "--distribute-saved-activations",
-        "--checkpoint-num-layers": "--recompute-num-layers",
-        "--pipeline-model-parallel-split-rank": "--pipeline-model-parallel-layout",
-        "--standalone-embedding-stage": "--account-for-embedding-in-pipeline-split",
-        "--cpu-optimizer": "--optimizer-cpu-offload",
-        "--overlap-p2p-communication": "nothing, it is the default with virtual stages",
-        "--use-legacy-models": "nothing, there is one kind of model",
-        "--DDP-impl": "nothing, there is one kind",
-        "--no-async-tensor-model-parallel-allreduce": "nothing, it always is",
-        "--no-query-key-layer-scaling": "nothing, it is the default",
-        "--zero-stage": "--use-distributed-optimizer, or --use-megatron-fsdp",
-    }
-)
-"""Options of older releases and of Megatron-DeepSpeed, and what stands for them now.
-
-Source: `megatron/training/arguments.py` of sail-sg/zero-bubble-pipeline-parallelism @39f2c186 and
-`megatron/arguments.py` of deepspeedai/Megatron-DeepSpeed @4efb479d, compared with this release.
-"""
 LARGEST = 10**12
 """Of a whole number; no option means more, and lists of so many entries would fill the memory."""
 HELPED = 50
@@ -83,33 +71,101 @@ def _frozen(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def parse(words: Sequence[Word]) -> tuple[Arguments, tuple[Problem, ...]]:
-    """What the words set, and what the parser would stop at; the last of a repeated option wins."""
-    given: dict[str, Given] = {}
-    problems: list[Problem] = []
-    place = 0
-    while place < len(words):
-        word = words[place]
-        if not word.text.startswith("--"):
-            strays = tuple(takewhile(lambda w: not w.text.startswith("--"), words[place:]))
-            problems += _strays(strays, words[place - 1] if place else None)
-            place += len(strays)
-            continue
-        flag, equals, attached = word.text.partition("=")
-        option = options().get(flag)
-        follow = tuple(takewhile(_is_value, words[place + 1 :]))
-        if option is None:
-            problems.append(_unknown(flag, word, near=len(problems) < HELPED))
-            place += 1 + len(follow)
-            continue
+def parse(words: Sequence[Word], *, strict: bool = True) -> tuple[Arguments, tuple[Problem, ...]]:
+    """What the words set, and what the parser would stop at; the last of a repeated option wins.
+
+    Where it is not `strict`, options of other releases and of forks are taken for what they mean,
+    and those that nobody knows are no fault.
+    """
+    parser = _Parser(deque(words), strict)
+    parser.run()
+    arguments = Arguments({one.dest: one for one in options().values()}, parser.given, parser.own)
+    if strict:
+        return arguments, tuple(parser.problems)
+    notes = foreign_problems(parser.unknown, {**parser.renamed, **own_words(parser.own)})
+    spelled = spelling(parser.underscored)
+    unbiased = len(parser.underscored) > len(parser.given) // 2
+    return applied(arguments, unbiased=unbiased), (*notes, *parser.problems, *spelled)
+
+
+@dataclass(slots=True)
+class _Parser:
+    rest: deque[Word]
+    strict: bool
+    given: dict[str, Given] = field(default_factory=dict)
+    own: dict[str, Given] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unknown: list[Foreign] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    """What options of other releases were taken as."""
+    last: Word | None = None
+    underscored: list[Word] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Take word after word."""
+        while self.rest:
+            word = self.rest.popleft()
+            if not word.text.startswith("--"):
+                strays = (word, *self._taken(lambda w: not w.text.startswith("--")))
+                self.problems += _strays(strays, self.last, strict=self.strict)
+                continue
+            self.last = word
+            flag = word.text.partition("=")[0]
+            if not self.strict and flag not in options() and dashed(flag) != flag:
+                self.underscored.append(word)
+                flag = dashed(flag)
+            if not self.strict and is_translated(flag):
+                self._translated(flag, word)
+            elif flag in options():
+                self._option(options()[flag], word)
+            else:
+                self._taken(_is_value)
+                if word.unresolved or self.strict or flag.startswith(OF_PACKAGE):
+                    near = len(self.problems) < HELPED
+                    self.problems.append(_unknown(flag, word, near=near))
+                else:
+                    self.unknown.append(Foreign(flag, word.place))
+
+    def _option(self, option: Option, word: Word) -> None:
+        _, equals, attached = word.text.partition("=")
+        follow = tuple(takewhile(_is_value, self.rest))
         if equals:
             follow = (Word(attached, word.place, word.unresolved),)
         taken = follow[: _most(option)]
-        problems += _wrong(option, word, taken, attached=bool(equals))
-        given[option.dest] = _given(option, word, taken)
-        place += 1 if equals else 1 + len(taken)
-    everything = {option.dest: option for option in options().values()}
-    return Arguments(everything, given), tuple(problems)
+        self.problems += _wrong(option, word, taken, attached=bool(equals), strict=self.strict)
+        self.given[option.dest] = _given(option, word, taken)
+        for _ in () if equals else taken:
+            self.last = self.rest.popleft()
+
+    def _translated(self, flag: str, word: Word) -> None:
+        """An option of another release or a fork, as words of this one or as what it means."""
+        name, equals, attached = word.text.partition("=")
+        value = (Word(attached, word.place, word.unresolved),) if equals else ()
+        values = value or self._taken(_is_value)
+        now = meaning(flag, values)
+        if now is not None and len(self.renamed) < HELPED:
+            self.renamed[name] = now.replace(" {}", "")
+            self.rest.extendleft(reversed(_written(now, word, values)))
+        elif is_own(flag):
+            text = values[0].text if values else ""
+            self.own[flag[2:].replace("-", "_")] = Given(text, flag, word.text, word.place)
+        else:
+            self.unknown.append(Foreign(name, word.place))
+
+    def _taken(self, wanted: Callable[[Word], bool]) -> tuple[Word, ...]:
+        """The next words, as long as they are of a kind."""
+        found = tuple(takewhile(wanted, self.rest))
+        for _ in found:
+            self.rest.popleft()
+        return found
+
+
+def _written(text: str, word: Word, values: Sequence[Word]) -> list[Word]:
+    """Words of this release, where those stand that mean them."""
+    found: list[Word] = []
+    for part in text.split(" "):
+        found += values if part == "{}" else [Word(part, word.place)] if part else []
+    return found
 
 
 def _is_value(word: Word) -> bool:
@@ -136,9 +192,9 @@ def _most(option: Option) -> int | None:
 
 
 def _wrong(
-    option: Option, word: Word, taken: Sequence[Word], *, attached: bool
+    option: Option, word: Word, taken: Sequence[Word], *, attached: bool, strict: bool
 ) -> Iterator[Problem]:
-    """What `argparse` says of the values of one option."""
+    """What `argparse` says of the values of one option; a choice may be one of a fork."""
     least = {"+": 1, "*": 0, None: 1}.get(option.nargs, option.nargs)  # type: ignore[arg-type]
     if option.action != "store":
         if attached:
@@ -147,11 +203,16 @@ def _wrong(
         return
     if isinstance(least, int) and len(taken) < least:
         says = f"{option.flag} needs {least} value{'s' if least > 1 else ''}: write it behind"
-        yield Problem("missing_value", "illegal", says, word.place)
+        yield Problem("missing_value", "illegal" if strict else "unread", says, word.place)
     for value in taken:
         if not value.unresolved and (wanted := _refused(option, value.text)):
-            says = f"{option.flag} {shown(value.text)}: expected {wanted}"
-            yield Problem("bad_value", "illegal", says, value.place)
+            says = f"{option.flag} {shown(value.text)}"
+            if option.choices is None or strict:
+                yield Problem("bad_value", "illegal", f"{says}: expected {wanted}", value.place)
+            else:
+                usual = shown(str(option.default)) if option.default else "nothing"
+                says += f": a value of a fork or another release; taken as {usual}, the default"
+                yield Problem("foreign_value", "unread", says, value.place)
 
 
 def _refused(option: Option, text: str) -> str | None:
@@ -201,7 +262,7 @@ def _value(option: Option, taken: Sequence[Word]) -> object:
     return values[0] if option.nargs is None else values
 
 
-def _strays(words: Sequence[Word], before: Word | None) -> Iterator[Problem]:
+def _strays(words: Sequence[Word], before: Word | None, *, strict: bool) -> Iterator[Problem]:
     """Words of no option: each that only a run tells, and one problem of all others."""
     yield from (_unread(word) for word in words if word.unresolved)
     known = [word for word in words if not word.unresolved]
@@ -209,7 +270,7 @@ def _strays(words: Sequence[Word], before: Word | None) -> Iterator[Problem]:
         behind = f" behind {before.text[:40]!r}" if before else ""
         texts = ", ".join(repr(word.text[:40]) for word in known[:3]) + ", ..." * (len(known) > 3)
         says = f"{texts}{behind} belongs to no option: take it out, or quote it as one value"
-        yield Problem("unknown_flag", "illegal", says, known[0].place)
+        yield Problem("unknown_flag", "illegal" if strict else "unread", says, known[0].place)
 
 
 def _unread(word: Word) -> Problem:
@@ -227,8 +288,8 @@ def _unknown(flag: str, word: Word, *, near: bool) -> Problem:
     if flag.startswith(OF_PACKAGE):
         says = f"{shown(flag)} is an option where nvidia-modelopt is installed, and nowhere else"
         return Problem("package_flag", "unread", says, word.place)
-    if flag in RENAMED:
-        now = f"now {RENAMED[flag]}"
+    if newer := instead(flag):
+        now = f"now {newer}"
     else:
         close = get_close_matches(flag, options(), n=1, cutoff=0.8) if near else []
         now = f"did you mean {close[0]}?" if close else "take it out"

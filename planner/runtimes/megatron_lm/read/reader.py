@@ -1,6 +1,7 @@
 """One launch as a question and an answer of ours."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from pydantic import ValidationError
 
@@ -11,6 +12,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.runtimes.megatron_lm import keys
+from trainplan.planner.runtimes.megatron_lm.read.absence import Absence
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
 from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_format, place_of
 from trainplan.planner.runtimes.megatron_lm.read.degrees import DEGREE_CHECKS
@@ -63,29 +65,28 @@ VERDICTS: dict[str, Verdict] = {
     "interleaved_needs_whole_groups": "unmodelled",
 }
 """Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
-OF_ALL_WORDS = ("missing_flag",)
-OF_VARIABLES = (
-    "device_max_connections",
-    "fsdp_needs_queues",
-    "offload_needs_environment",
-    "graph_needs_environment",
-)
+NOT_STATED = "not stated in what was read: "
+"""Beginning of what is wrong only where nothing that was not read says otherwise."""
 STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
 """Rules whose case a check of the runtime names."""
 
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    arguments, unparsed = parse(launch.arguments)
+    arguments, unparsed = parse(launch.arguments, strict=request.strict)
     place = place_of(launch, request, precision(arguments))
     unread = (*_unread(arguments), *place.problems)
     facts = _facts(launch, arguments, place)
-    job, layout, assumed, wrong = _question(arguments, place.cluster, request)
+    open_words = any(one.cause == "unread_words" for one in unparsed)
+    open_words = open_words or any(word.unresolved for word in launch.environment.values())
+    lax = not request.strict or open_words
+    absence = Absence(facts, *_stated(launch, request, place)) if lax else None
+    job, layout, assumed, wrong = _question(arguments, place.cluster, request, absence)
     open_values = any(one.cause == "unread_value" for one in unread)
     elsewhere = any(dest in arguments for dest in OTHER_FILES)
-    checked = () if open_values or elsewhere else tuple(_checked(facts, job, layout))
-    silent = _unknowable(launch, unparsed)
-    checked = tuple(one for one in checked if one.cause not in silent)
+    checked = (
+        () if open_values or elsewhere else tuple(_checked(facts, absence, request, job, layout))
+    )
     found: tuple[Field, ...] = ()
     if open_values:
         job = layout = None
@@ -94,13 +95,6 @@ def read(launch: Launch, request: Request) -> Reading:
     notes = unpriced(facts, job.model if job else None)
     problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
     return Reading(MEGATRON_LM.runtime, COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
-
-
-def _unknowable(launch: Launch, unparsed: Sequence[Problem]) -> frozenset[str]:
-    """Causes that nothing can be said of where words or variables are known to a run alone."""
-    words = any(one.cause == "unread_words" for one in unparsed)
-    variables = any(word.unresolved for word in launch.environment.values())
-    return frozenset({*(OF_ALL_WORDS if words else ()), *(OF_VARIABLES if variables else ())})
 
 
 def _unread(arguments: Arguments) -> Iterator[Problem]:
@@ -120,12 +114,25 @@ def _unread(arguments: Arguments) -> Iterator[Problem]:
 
 def _facts(launch: Launch, arguments: Arguments, place: Place) -> Facts:
     world = place.cluster.num_gpus if place.cluster else None
-    environment = {name: word.text for name, word in launch.environment.items()}
+    known = ((name, word) for name, word in launch.environment.items() if not word.unresolved)
+    environment = {name: word.text for name, word in known}
     return Facts(arguments, world, environment, place.old_gpu)
 
 
+def _stated(launch: Launch, request: Request, place: Place) -> tuple[bool, bool]:
+    """Are the number of ranks and the GPU stated, by the launch or by the user?"""
+    own = request.cluster is not None
+    whole = launch.nodes is not None and launch.gpus_per_node is not None
+    return whole or launch.ranks is not None or (own and place.cluster == request.cluster), (
+        own or launch.gpu is not None
+    )
+
+
 def _question(
-    arguments: Arguments, cluster: ClusterSpec | None, request: Request
+    arguments: Arguments,
+    cluster: ClusterSpec | None,
+    request: Request,
+    absence: Absence | None,
 ) -> tuple[Job | None, Layout | None, frozenset[str], tuple[Problem, ...]]:
     """Job and layout, as far as there are any, what of them is assumed, and what is wrong."""
     try:
@@ -148,7 +155,7 @@ def _question(
         layout = read_layout(arguments, model, cluster.num_gpus)
     except ValidationError as error:
         says = f"{first_complaint(error).text}: correct the option that says it"
-        return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
+        return None, None, frozenset(), (_wrong_value(says, absence, cluster, request),)
     job = named(job, request.model)
     if gpu := lacks_format(cluster, job.training.precision):
         says = f"no {job.training.precision} speed of {gpu} is known: choose another format"
@@ -156,6 +163,25 @@ def _question(
     if layout is not None:
         job = with_exchange(arguments, job, layout)
     return job, layout, assumed, problems
+
+
+def _wrong_value(
+    says: str, absence: Absence | None, cluster: ClusterSpec | None, request: Request
+) -> Problem:
+    """What no model or layout can be made of: values that are stated, or one that is not."""
+
+    def broken(facts: Facts) -> bool:
+        try:
+            model, *_ = _model(facts.arguments, request)
+            if model is not None and cluster is not None:
+                read_layout(facts.arguments, model, cluster.num_gpus)
+        except ValidationError:
+            return True
+        return False
+
+    if absence and broken(absence.facts) and absence.of(Check("bad_value", broken, says)):
+        return Problem("bad_value", "unread", NOT_STATED + says, absent=True)
+    return Problem("bad_value", "illegal", says)
 
 
 def _model(
@@ -205,18 +231,48 @@ def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> T
     )
 
 
-def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[Problem]:
-    """What the runtime stops at, in its order; the rules of the cost model where it asks them."""
+def _breaks(name: str, request: Request, cluster: ClusterSpec, facts: Facts) -> bool:
+    """Would a launch of such arguments break a rule of the cost model, or be none?"""
+    job, layout, *_ = _question(facts.arguments, cluster, request, None)
+    if job is None or layout is None:
+        return True
+    return any(rule.name == name for rule in broken_rules(job, LayoutTable.of([layout]))[0])
+
+
+def _checked(
+    facts: Facts,
+    absence: Absence | None,
+    request: Request,
+    job: Job | None,
+    layout: Layout | None,
+) -> Iterator[Problem]:
+    """What the runtime stops at, in its order; the rules of the cost model where it asks them.
+
+    Without `absence` what is not stated is what the runtime takes without it.
+    """
     rules = {}
     if job is not None and layout is not None:
         rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
-    lines: set[str] = set()
+    lines: dict[str, Verdict] = {}
+    verdict: Verdict
     for check in (*CHECKS, *rules):
+        lacking = ""
         if isinstance(check, Check):
-            if check.cause not in lines and (numbers := check.broken(facts)):
-                lines.add(check.cause)
-                says = check.says + (f" ({numbers})" if isinstance(numbers, str) else "")
-                yield Problem(check.cause, "illegal", says, facts.arguments.place(check.dest))
-        elif check in rules and check not in lines | STATED_ELSEWHERE:
-            lines.add(check)
-            yield Problem(check, VERDICTS.get(check, "illegal"), rules[check].says)
+            cause, place = check.cause, facts.arguments.place(check.dest)
+            if lines.get(cause) == "illegal" or not (numbers := check.broken(facts)):
+                continue
+            says = check.says + (f" ({numbers})" if isinstance(numbers, str) else "")
+            lacking, verdict = absence.of(check) if absence else "", "illegal"
+        elif job and check in rules and check not in {*lines, *STATED_ELSEWHERE}:
+            cause, says, place = check, rules[check].says, None
+            verdict = VERDICTS.get(check, "illegal")
+            alike = Check(check, partial(_breaks, check, request, job.cluster), says)
+            if verdict == "illegal" and absence and absence.of_rule(rules[check], alike):
+                lacking = "option"
+        else:
+            continue
+        if lacking:
+            verdict, says = "unread", NOT_STATED + says
+        if cause not in lines or verdict == "illegal":
+            lines[cause] = verdict
+            yield Problem(cause, verdict, says, place, lacking == "option")

@@ -11,7 +11,7 @@ from trainplan.planner.runtimes.torchtitan.read.older import RELEASE, read_toml
 from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread, module_of, returned
 from trainplan.planner.runtimes.torchtitan.write import COMMIT
 from trainplan.planner.runtimes.torchtitan.write.facts import modules, ready_made
-from trainplan.planner.shell import Launch, Place, Word
+from trainplan.planner.shell import Launch, Place, Verdict, Word
 
 PROGRAMS = ("torchtitan.train", "torchtitan/train.py")
 TOML = ("job.config_file", "config_file")
@@ -51,7 +51,8 @@ def _current(config: Config, chosen: dict[str, Word], request: Request) -> ReadM
     """Keys of the function that `--module` and `--config` name; the model, or why there is none."""
     for name in ("module", "config"):
         if name not in chosen:
-            config.problem(f"no_{name}", "illegal", f"--{name} is missing: name one")
+            verdict: Verdict = "illegal" if request.strict else "unread"
+            config.problem(f"no_{name}", verdict, f"--{name} is missing: name one")
             return f"--{name} is missing"
         if chosen[name].unresolved:
             says = f"--{name} depends on {', '.join(chosen[name].unresolved)}: give it"

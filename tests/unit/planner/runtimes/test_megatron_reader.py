@@ -169,14 +169,15 @@ def test_a_path_that_only_a_run_tells_is_no_matter():
 
 def test_words_that_only_a_run_tells_may_hold_what_is_missing():
     reading = read("$ARGUMENTS", base="--bf16")
-    assert causes(reading, "unread") == ["unread_words"]
+    assert causes(reading, "unread") == ["unread_words", "missing_flag"]
     assert reading.legal is None
 
 
 def test_a_variable_that_only_a_run_tells_breaks_no_rule():
     tp = "--tensor-model-parallel-size 2"
-    assert not read(tp).legal
-    assert read(tp, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "$QUEUES"}).legal
+    strict = replace(REQUEST, strict=True)
+    assert not read(tp, wanted=strict).legal
+    assert read(tp, wanted=strict, environment={"CUDA_DEVICE_MAX_CONNECTIONS": "$QUEUES"}).legal
 
 
 def test_blackwell_needs_no_single_queue():

@@ -178,7 +178,7 @@ ROWS = {
 
 
 def causes(flags):
-    request = Request(cluster=parse_cluster("2x8:h100-sxm"))
+    request = Request(cluster=parse_cluster("2x8:h100-sxm"), strict=True)
     return {
         one.cause
         for one in MEGATRON_LM.read(launch(MODEL + flags), request).problems

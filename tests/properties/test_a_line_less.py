@@ -1,0 +1,86 @@
+"""A launch that starts, with any line taken out, is never called illegal for what that line states.
+
+Held for every runtime whose exports are read: an option, a key, a variable or a count goes; what is
+left may be unread or without a price, but no verdict rests on what nobody read.
+"""
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from tests.grids import number
+from tests.launches import launch_of, word
+from tests.properties.megatron_exports import OWN, PRESETS, exports, random_job
+from tests.properties.test_bridge_round_trip import launch_of as bridge_launch_of
+from trainplan.planner.runtimes import READERS, Request
+
+FEW = number(2, by_night=6)
+"""Exports of each model; every line of each goes once."""
+
+
+def groups(words):
+    """Each option with its values; of `KEY=VALUE` each word."""
+    group = []
+    for one in words:
+        if group and (one.text.startswith("--") or not group[0].text.startswith("--")):
+            yield tuple(group)
+            group = []
+        group.append(one)
+    if group:
+        yield tuple(group)
+
+
+def shorter(launch):
+    """The launch without each line, and what that line said."""
+    every = tuple(groups(launch.arguments))
+    for place, group in enumerate(every):
+        rest = tuple(one for other, g in enumerate(every) if other != place for one in g)
+        yield " ".join(one.text for one in group), replace(launch, arguments=rest)
+    for name in launch.environment:
+        left = {other: text for other, text in launch.environment.items() if other != name}
+        yield f"export {name}", replace(launch, environment=left)
+    for count in ("nodes", "gpus_per_node", "ranks"):
+        if getattr(launch, count) is not None:
+            yield count, replace(launch, **{count: None})
+
+
+def reader(runtime):
+    return next(one for one in READERS if one.runtime == runtime)
+
+
+def check(runtime, launch, request):
+    """Whole it starts; without any of its lines nothing is called illegal."""
+    read = reader(runtime).read
+    if read(launch, request).legal is not True:
+        return
+    for line, less in shorter(launch):
+        wrong = [p for p in read(less, request).problems if p.verdict == "illegal"]
+        assert not wrong, (line, wrong)
+
+
+def placed(launch, cluster):
+    (group,) = cluster.groups
+    nodes, gpus = word(str(group.num_nodes)), word(str(group.gpus_per_node))
+    return replace(launch, nodes=nodes, gpus_per_node=gpus)
+
+
+@pytest.mark.parametrize("name", [*OWN, *PRESETS])
+def test_a_line_less_of_megatron(name):
+    for job, _, config in islice(exports(name, random_job), FEW):
+        launch = placed(launch_of(config), job.cluster)
+        check("megatron-lm", launch, Request())
+
+
+def of_runtime(runtime):
+    def jobs(model, random):
+        return random_job(model, random).model_copy(update={"runtime": runtime})
+
+    return jobs
+
+
+@pytest.mark.parametrize("name", ["dense", "mixtral", "llama3.1-70b", "qwen3-30b-a3b"])
+def test_a_line_less_of_a_recipe(name):
+    for job, _, config in islice(exports(name, of_runtime("megatron-bridge")), FEW):
+        launch = placed(bridge_launch_of(config), job.cluster)
+        check("megatron-bridge", launch, Request(cluster=job.cluster, model=job.model))

@@ -1,0 +1,102 @@
+"""Options of forks and older releases: taken for what they mean, or named by what they change."""
+
+import pytest
+
+from tests.launches import launch
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.planner.runtimes import Request
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.read.parser import options
+from trainplan.planner.runtimes.megatron_lm.read.releases import KINDS, kind, table
+
+REQUEST = Request(cluster=parse_cluster("4x8:h100-sxm"))
+SIZES = "--hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 32000 "
+PLAIN = (
+    "--num-layers 8 --ffn-hidden-size 4096 --max-position-embeddings 2048 --micro-batch-size 1 "
+    "--global-batch-size 64 --bf16 --disable-bias-linear --normalization RMSNorm "
+    "--position-embedding-type rope --untie-embeddings-and-output-weights " + SIZES
+)
+EXPERTS = "--num-experts 16 --moe-router-topk 2 --moe-ffn-hidden-size 512 --moe-grouped-gemm "
+
+
+def read(flags, base=PLAIN, **fields):
+    return MEGATRON_LM.read(launch(base + flags), Request(cluster=REQUEST.cluster, **fields))
+
+
+def says(reading, cause):
+    return next(one.says for one in reading.problems if one.cause == cause)
+
+
+def test_what_the_table_writes_are_options_that_are_read():
+    sections = table()
+    for flag, now in sections["means"].items():
+        texts = now.values() if isinstance(now, dict) else (now,)
+        words = [word for text in texts for word in text.split() if word.startswith("--")]
+        assert all(word in options() or word in sections["own"] for word in words), flag
+    assert not set(sections["own"]) & set(options())
+
+
+def test_every_kind_is_one_of_the_table():
+    assert kind("--log-our-metrics") == "nothing"
+    assert kind("--moe-router-of-ours") == "model"
+    assert kind("--swap-attention-out") == "run"
+    assert kind("--anything-new") == ""
+    assert set(KINDS) < set(table())
+
+
+def test_an_unknown_option_is_not_read_and_breaks_nothing():
+    reading = read("--log-our-metrics --use-fused-rope-kernel")
+    assert reading.legal is True
+    assert reading.job == read("").job
+    assert "--log-our-metrics, --use-fused-rope-kernel: own of a fork" in says(
+        reading, "unknown_flag"
+    )
+
+
+def test_strict_refuses_what_this_release_does_not_know():
+    reading = read("--log-our-metrics", strict=True)
+    assert reading.legal is False
+    assert "take it out" in says(reading, "unknown_flag")
+
+
+def test_an_option_that_may_change_the_model_is_said_by_itself():
+    assert "which it may change" in says(read("--moe-router-of-ours 3"), "unread_model_option")
+
+
+@pytest.mark.parametrize("flag", ["--geglu", "--gelu-tanh", "--glu-activation geglu"])
+def test_a_gated_activation_of_a_fork_has_three_matrices(flag):
+    assert read(flag).job.model.gated_mlp
+    assert not read("").job.model.gated_mlp
+
+
+def test_layers_that_do_nothing_have_no_weights_and_keep_the_stages():
+    reading = read("--noop-layers 3,7 --pipeline-model-parallel-size 4 --swiglu")
+    assert reading.job.model.num_hidden_layers == 6
+    assert [stage.layers for stage in reading.layout.stages] == [2, 1, 2, 1]
+
+
+def test_first_layers_of_a_fork_are_dense_and_experts_are_shared():
+    model = read(EXPERTS + "--first-k-dense-replace 3 --n-shared-experts 2").job.model
+    assert (model.moe.first_k_dense_replace, model.moe.shared_expert_intermediate_size) == (3, 1024)
+
+
+def test_an_older_release_is_read_by_what_stands_for_its_options_now():
+    older = PLAIN.replace("--micro-batch-size", "--batch-size")
+    reading = read("--model-parallel-size 2 --num-key-value-heads 4 --DDP-impl local", base=older)
+    assert reading.layout.tp == 2
+    assert reading.layout.micro_batch_size == 1
+    assert reading.job.model.num_key_value_heads == 4
+    read_as = says(reading, "other_release")
+    assert "--model-parallel-size as --tensor-model-parallel-size," in read_as
+
+
+def test_underscores_of_a_fork_are_dashes():
+    words = PLAIN.replace("-", "_").replace("__", "--").replace("bias_linear", "bias_linear ")
+    reading = read("", base=words)
+    assert (reading.job.model, reading.layout) == (read("").job.model, read("").layout)
+
+
+def test_a_value_of_a_fork_is_taken_as_the_default():
+    reading = read("--moe-token-dispatcher-type alltoall_seq " + EXPERTS)
+    assert reading.legal is True
+    assert "a value of a fork" in says(reading, "foreign_value")
