@@ -167,7 +167,8 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
     if name == "python" and rest and (found := _module(rest)):
         program, arguments = found
         is_module = True
-        parts = replace(parts, arguments=arguments)
+        of_python = rest[: len(rest) - len(arguments) - 2]  # before `-m MODULE`
+        parts = replace(split(of_python, OPTIONS[name]), arguments=arguments)
     if program is None or (
         name == "python" and (_aside(program, is_module=is_module) or "c" in parts.given)
     ):

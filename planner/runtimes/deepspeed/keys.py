@@ -152,13 +152,14 @@ def _lines(text: str, values: Mapping[str, object]) -> dict[str, int]:
 def check_keys(keys: Keys) -> None:
     """What is refused, what is never read, and what is not priced."""
     known = {flag.removeprefix("--") for flag in recorded(RECORDED)}
-    for key, entry in keys.entries.items():
-        section, _, last = key.rpartition(".")
-        top = key.partition(".")[0]
+    tops = {key.partition(".")[0]: key for key in reversed(keys.entries)}
+    for top, key in reversed(tops.items()):
         if top not in known:
             says = f"{top} is no key of DeepSpeed, which never reads it: correct or delete it"
             keys.problem("unknown_key", "ignored", says, key)
-        elif section in SECTIONS and key not in known:
+    for key, entry in keys.entries.items():
+        section, _, last = key.rpartition(".")
+        if section in SECTIONS and key not in known:
             says = f"{section} has no key {last}, which stops the engine: correct or delete it"
             keys.problem("unknown_key", "illegal", says, key)
         _check_price(keys, key, entry.value)

@@ -309,8 +309,11 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
         for one in reading.fields
         if one.origin in ("stated", "derived") and one.name.startswith(("model.", "training."))
     )
-    says = f"{launch.program.text} is of {table.title}" + (f"; read: {read}" if read else "")
-    lacks = ", and ".join(one.says for one in reading.problems if one.verdict == "unread")
+    name = PurePosixPath(launch.program.text).name
+    says = f"{name} is of {table.title}" + (f"; read: {read}" if read else "")
+    verdicts = {one.verdict for one in reading.problems}
+    worst = "illegal" if "illegal" in verdicts else "unread"
+    lacks = ", and ".join(one.says for one in reading.problems if one.verdict == worst)
     lead = Problem("trainer", "unread", f"{says}; not priced, since {lacks}", place)
     return replace(
         reading,

@@ -313,3 +313,9 @@ def test_the_gpu_that_a_scheduler_is_asked_for_is_kept(head, gpu, features):
     (launch,) = launches_of_script(f"{head}\nsrun python x.py --tp 2\n", "run.sbatch", {})
     words = (launch.gpu, launch.features)
     assert [word.text if word else None for word in words] == [gpu, features]
+
+
+def test_options_of_a_module_are_not_options_of_python():
+    (launch,) = launches_of_script("python -u -m my.train --size 3 --on", "x.sh", {})
+    assert launch.problems == ()
+    assert [word.text for word in launch.arguments] == ["--size", "3", "--on"]
