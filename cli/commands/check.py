@@ -133,7 +133,7 @@ def command(
         text_of=partial(text_next_to, alongside(launch)),
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
-    reading = reader.read(own, request).of_release(own, runtime_version)
+    reading = reader.read(own, request.over(own)).of_release(own, runtime_version)
     if train and not model and not any(one.name == "model.trained" for one in reading.fields):
         raise SpecError("--train stands beside --model: this launch does not say what is trained")
     options = SearchOptions(memory_margin=memory_margin, only_written=False)

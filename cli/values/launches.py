@@ -34,7 +34,8 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
         text = read_text(path, expected="a configuration", is_launch=True)
         program = Word(str(path), Place(str(path), None))
         documents = document_of(text, path.suffix.lower())
-        if inside := launches_of_manifest(documents, text, str(path), settings):
+        read = partial(_text_below, path.parent)
+        if inside := launches_of_manifest(documents, text, str(path), settings, read):
             return inside
         document = next(iter(documents), {})
         alone = Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={})

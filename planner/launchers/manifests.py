@@ -7,11 +7,11 @@ operator set, and with as many nodes, ranks and GPUs as the manifest asks for.
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.planner.formats import format_of
@@ -27,6 +27,7 @@ from trainplan.planner.shell import (
 )
 
 Tree = Mapping[str, Any]
+Reads = Callable[[str], str | None]
 _TABLE = tomllib.loads(
     resources.files("trainplan.planner.launchers").joinpath("manifests.toml").read_text("utf-8")
 )
@@ -39,13 +40,6 @@ _VARIABLE = re.compile(r"\$\((\w+)\)")
 _DEEPEST, _MOST = 40, 200
 """Sections in sections, and containers, that are looked at."""
 _COMMANDS = ("command", "entrypoint", "script", "run", "cmd")
-
-
-class _File(NamedTuple):
-    name: str
-    text: str
-    scripts: Mapping[str, str]
-    """That its ConfigMaps hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +64,26 @@ class _Pods:
 
 
 def launches_of_manifest(
-    documents: Sequence[Tree], text: str, file: str, settings: Mapping[str, str]
+    documents: Sequence[Tree], text: str, file: str, settings: Mapping[str, str], read: Reads
 ) -> tuple[Launch, ...]:
     """The launches of a file of such documents; none: no command stands in it.
+
+    `read` opens scripts that stand beside it; those of a ConfigMap go before.
 
     Raises:
         UnsupportedError: One does, and it starts no training that can be read.
     """
     found: list[Launch] = []
     refused: list[str] = []
-    whole = _File(file, text, {name: one for tree in documents for name, one in _scripts(tree)})
+    scripts = {name: one for tree in documents for name, one in _scripts(tree)}
+
+    def opened(path: str) -> str | None:
+        return scripts.get(path.rpartition("/")[2]) or read(path)
+
     for tree in documents:
         for kind, command, host in _workloads(tree, file):
             try:
-                found += _read(command, host, whole, settings)
+                found += _read(command, replace(host, read=opened), text, file, settings)
             except PlanError as error:
                 refused += [f"{kind}, and its command is not read: {error}"] if kind else []
     if refused and not found:
@@ -229,32 +229,26 @@ def _scripts(tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def _read(
-    command: object, host: Host, file: _File, settings: Mapping[str, str]
+    command: object, host: Host, text: str, file: str, settings: Mapping[str, str]
 ) -> tuple[Launch, ...]:
-    """The launches of a command: text, or words, which may run text or a file that is there."""
-    if not command:
-        return ()
-    if isinstance(command, list) and (inner := _inner(command, file.scripts)) is not None:
-        command = inner
-    if isinstance(command, str):
-        own = replace(host, first=_first_line(command, file.text))
-        return launches_of_script(command, file.name, settings, own) if command.strip() else ()
+    """The launches of a command: text, or words, which may give a shell its text."""
     if isinstance(command, list):
         known = {**host.variables, **settings}
-        words = [_VARIABLE.sub(lambda m: known.get(m[1], m[0]), word) for word in command]
-        return (launch_of_command(words, settings, host),)
-    return ()
+        command = [_VARIABLE.sub(lambda m: known.get(m[1], m[0]), word) for word in command]
+        if (inner := _inner(command)) is None:
+            return (launch_of_command(command, settings, host),) if command else ()
+        command = inner
+    if not isinstance(command, str) or not command.strip():
+        return ()
+    own = replace(host, first=_first_line(command, text))
+    return launches_of_script(command, file, settings, own)
 
 
-def _inner(words: Sequence[str], scripts: Mapping[str, str]) -> str | None:
-    """The text that a shell is given, or a script that a ConfigMap holds; null: neither."""
-    if _SHELL.fullmatch(words[0]):
-        runs = next((at for at, one in enumerate(words[1:4], 1) if _RUNS_TEXT.fullmatch(one)), None)
-        if runs is not None and runs + 1 < len(words):
-            return words[runs + 1]
-    return next(
-        (scripts[name] for one in words if (name := one.rpartition("/")[2]) in scripts), None
-    )
+def _inner(words: Sequence[str]) -> str | None:
+    """The text that a shell is given; null: it is given none."""
+    shell = bool(words) and bool(_SHELL.fullmatch(words[0]))
+    runs = (at for at, one in enumerate(words[1:4], 2) if shell and _RUNS_TEXT.fullmatch(one))
+    return next((words[at] for at in runs if at < len(words)), None)
 
 
 def _first_line(inner: str, text: str) -> int | None:

@@ -40,6 +40,14 @@ class Request:
     text_of: Callable[[str], str | None] = lambda path: None
     """Text of a file that the launch names, beside it; null: there is none."""
 
+    def over(self, launch: Launch) -> Request:
+        """With the files that the launch writes by itself."""
+
+        def text_of(path: str) -> str | None:
+            return launch.files.get(path.rpartition("/")[2]) or self.text_of(path)
+
+        return replace(self, text_of=text_of) if launch.files else self
+
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -255,7 +255,12 @@ class Commands:
         return Outcome(True if takes or len(option) == 2 else None)
 
     def _printf(self, one: Simple) -> Outcome:
-        return self._forget(one.texts[2:3], one) if one.texts[1:2] == ["-v"] else Outcome()
+        if one.texts[1:2] == ["-v"]:
+            return self._forget(one.texts[2:3], one)
+        ends = {"%s": "", r"%s\n": "\n"}.get("".join(one.texts[1:2]))
+        if ends is not None:
+            self.printed = tuple(p for f in one.fields[2:] for p in (*f, Piece(ends, one.place)))
+        return Outcome()
 
     def _redirect(self, redirects: Sequence[tuple[str, Token]]) -> None:
         """What a command is given to read: by a pipe, `<<`, `<<<` or `<`."""
@@ -359,8 +364,9 @@ class Commands:
         counts = (word for word in (launch.nodes, launch.gpus_per_node) if word)
         names = dict.fromkeys(name for word in (*words, *counts) for name in word.unresolved)
         why = [p for name, p in variables.unread.items() if name in names or name[0] == "+"]
+        files = {posixpath.basename(path): text_of(v) for path, v in self.written.items() if v}
         self.launches.append(
-            replace(launch, problems=tuple(dict.fromkeys((*why, *launch.problems))))
+            replace(launch, files=files, problems=tuple(dict.fromkeys((*why, *launch.problems))))
         )
 
     def _source(self, value: Value) -> Source:

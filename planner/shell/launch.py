@@ -81,6 +81,8 @@ class Launch:
     """Of a configuration alone: whose it is, a name of `planner.formats`."""
     container: Word | None = None
     """What names the image that it runs in: `--container-image=nvcr.io/nvidia/nemo:26.04`."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text of files that the script writes before, by their names without folders."""
     problems: tuple[Problem, ...] = ()
     """Of the script itself: what was not taken or not read, and where."""
 

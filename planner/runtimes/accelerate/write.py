@@ -29,15 +29,18 @@ from trainplan.planner.launch import (
 from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.keys import Written, flat, nested
-from trainplan.planner.runtimes.training_script.read import ACCUMULATED, MICRO, SEQUENCE
+from trainplan.planner.runtimes.training_script.read import ACCUMULATED, MICRO
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
 from trainplan.planner.runtimes.training_script.write import (
     CHECKPOINTING,
     ENTRY,
     IN_SCRIPT,
+    LENGTH,
+    MODEL,
     SCRIPT,
     WRITES,
     accumulated,
+    data_arguments,
     notes,
     refuse,
 )
@@ -165,7 +168,7 @@ def _environment(
 def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     yield option("layout", f"--{MICRO}", layout.micro_batch_size)
     yield option("layout", f"--{ACCUMULATED}", accumulated(job, layout))
-    yield option("data", f"--{SEQUENCE[0]}", job.training.seq_length)
+    yield from data_arguments(job)
     name, lists = job.training.optimizer.name, job.options.fused_optimizer is False
     if name != "adamw" or lists:
         yield option("optimizer", OPTIM, LISTS if lists else dict(traits.optimizers)[name])
@@ -211,8 +214,8 @@ ACCELERATE = Exporter(
     recorded_flags=mesh.RECORDED,
     of_others=frozenset(
         {
-            *(f"--{name}" for name in (MICRO, ACCUMULATED, SEQUENCE[0], mesh.STORED, mesh.LIGER)),
-            *(OPTIM, CHECKPOINTING),
+            *(f"--{name}" for name in (MICRO, ACCUMULATED, mesh.STORED, mesh.LIGER)),
+            *(OPTIM, CHECKPOINTING, MODEL, LENGTH),
         }
     ),
     by_words=True,

@@ -16,7 +16,7 @@ from trainplan.planner.launch import RequiredVariable, steps_of
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.trainer import Trainer
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written
-from trainplan.planner.runtimes.training_script.write import accumulated
+from trainplan.planner.runtimes.training_script.write import accumulated, model_called
 
 TRAITS = RUNTIMES["arctic-training"]
 TILES = next(rule for rule in TRAITS.rules if rule.name == "trainer_tiles_the_loss")
@@ -33,6 +33,7 @@ SP, KIND = Option("sequence_parallel_size", 1), Option("type", "sft")
 CHECKPOINTS = Option("activation_checkpoint_cpu_offload", default=False)
 TILED_MLP = Option("tiled_mlp_compute", default=False)
 MODEL, DTYPE = Option("model.type", "huggingface"), Option("model.dtype", "bf16")
+NAME = Option("model.name_or_path", "")
 KEEPS = Option("model.disable_activation_checkpoint", default=False)
 LENGTH = Option("data.max_length", -1)
 ADAM: dict[str, object] = {"learning_rate": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}
@@ -40,8 +41,8 @@ EXPERTS = "experts on ranks of their own are not priced: the price is without"
 
 
 def _written(job: Job, layout: Layout) -> Written:
-    model, files = VARIABLES.values()
-    source = {"name_or_path": "json", "kwargs": {"data_files": files.name}}
+    model, files = (one.name for one in VARIABLES.values())
+    source = {"name_or_path": "json", "kwargs": {"data_files": files}}
     return {
         KIND: "causal",
         MICRO: layout.micro_batch_size,
@@ -51,7 +52,7 @@ def _written(job: Job, layout: Layout) -> Written:
         TILED_MLP: layout.tiled_mlp or None,
         "train_iters": steps_of(job),
         MODEL: "liger" if job.options.liger else MODEL.default,
-        "model.name_or_path": model.name,
+        NAME: model_called(job) or model,
         DTYPE: job.training.precision,
         "model.attn_implementation": "flash_attention_2",
         KEEPS: layout.recompute != "full",
@@ -94,6 +95,7 @@ TRAINER = Trainer(
     options={"liger": ("0.6",)},
     kind=KIND,
     kinds=("sft", "causal"),
+    named=NAME,
     dtype=DTYPE,
     stage=2,
     length=LENGTH,

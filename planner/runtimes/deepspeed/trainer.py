@@ -47,7 +47,7 @@ from trainplan.planner.runtimes.training_script.read import (
     text_of,
 )
 from trainplan.planner.runtimes.training_script.script import Script, script_of
-from trainplan.planner.runtimes.training_script.write import refuse
+from trainplan.planner.runtimes.training_script.write import MODEL, refuse
 from trainplan.planner.shell import Launch, Place, Word
 
 TYPES = {
@@ -78,6 +78,8 @@ class Trainer:
     kind: Option[str]
     kinds: tuple[str, ...]
     """Of trainers, those with the usual loss, whose keys are known."""
+    named: Option[str]
+    """The model, as transformers takes it."""
     dtype: Option[str]
     """Type of the weights, which it enables in the section."""
     stage: int
@@ -133,9 +135,10 @@ class Trainer:
                 f"{job.runtime}: tf32 is no dtype of its models: use bf16 or fp16"
             )
         config = nested({**self.writes(job, layout), **self._section(job, traits, layout)})
-        variables = {key: UserVariable(one.name) for key, one in self.variables.items()}
-        filled = (*variables.items(), *filled_in(layout))
         text = yaml.safe_dump(config, sort_keys=False)
+        required = {k: one for k, one in self.variables.items() if f"{k}: {one.name}\n" in text}
+        variables = {key: UserVariable(one.name) for key, one in required.items()}
+        filled = (*variables.items(), *filled_in(layout))
         for key, one in filled:  # in double quotes, which the launch script writes over
             text = text.replace(f"{key}: {one.name}\n", f'{key}: "{one.name}"\n')
         written = f"Written by `plan export` for {self.title} {self.version}."
@@ -148,19 +151,19 @@ class Trainer:
             checked=self.checked,
             summary=summary(job, layout),
             environment=(),
-            required_environment=(*self.variables.values(), *drive_variables(layout)),
+            required_environment=(*required.values(), *drive_variables(layout)),
             entry_point=ModuleEntry(self.programs[1], self.programs[0]),
             arguments=(option("layout", "--config", file),),
-            notes=(*self._notes(job), *self.notes(job, layout)),
+            notes=(*self._notes(job, required), *self.notes(job, layout)),
             files=(file,),
             keys=tuple(flat(config)),
         )
 
-    def _notes(self, job: Job) -> Iterator[str]:
-        names = " and ".join(one.name for one in self.variables.values())
+    def _notes(self, job: Job, required: Mapping[str, RequiredVariable]) -> Iterator[str]:
+        names = " and ".join(one.name for one in required.values())
         yield (
-            f"{names} are written into the file; the shape of the model is not: it has to be "
-            f"{job.model.name}"
+            f"the launch script writes {names} into the file; the shape of the model is not in "
+            f"it: it has to be {job.model.name}"
         )
         yield "optimizer, learning rate and betas are common values: change them freely"
         yield self.rows
@@ -239,7 +242,10 @@ class Trainer:
         known = isinstance(length, int) and length != self.length.default
         flag = SWITCH.removeprefix("--") if keys.raw(self.checkpoints) is True else CHECKPOINTING
         recomputed = {} if keys.raw(self.keeps) else {flag: None}
-        return {**({"max_length": str(length)} if known else {}), **recomputed}
+        model = keys.raw(self.named)
+        own = any(model == one.name for one in self.variables.values())
+        named = {MODEL.removeprefix("--"): str(model)} if model and not own else {}
+        return {**({"max_length": str(length)} if known else {}), **recomputed, **named}
 
     def recognises(self, launch: Launch) -> bool:
         """By its program."""

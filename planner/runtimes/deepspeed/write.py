@@ -44,9 +44,12 @@ from trainplan.planner.runtimes.training_script.write import (
     CHECKPOINTING,
     ENTRY,
     IN_SCRIPT,
+    LENGTH,
+    MODEL,
     SCRIPT,
     WRITES,
     accumulated,
+    data_arguments,
     notes,
     refuse,
 )
@@ -101,6 +104,7 @@ def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchC
             option("layout", "--deepspeed_config", file),
             *recompute_switch(layout, CHECKPOINTING),
             *tile_switches(layout),
+            *data_arguments(job),
         ),
         notes=(
             *notes(job, layout),
@@ -273,6 +277,8 @@ DEEPSPEED = Exporter(
     of_others=frozenset(
         {
             CHECKPOINTING,
+            MODEL,
+            LENGTH,
             SWITCH,
             *SWITCHES.values(),
             *(

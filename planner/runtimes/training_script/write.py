@@ -11,9 +11,11 @@ from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.presets import preset, preset_named, repositories
 from trainplan.costmodel.runtimes import RuntimeTraits, executed
-from trainplan.planner.launch import EntryPoint, RequiredVariable, UserVariable
+from trainplan.planner.launch import Argument, EntryPoint, RequiredVariable, UserVariable, option
 from trainplan.planner.runtimes.exporter import refuse_broken
+from trainplan.planner.runtimes.training_script.names import NAMES
 
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
@@ -28,6 +30,8 @@ WRITES = frozenset(("tp", "dp", "micro_batch_size", "zero_stage", *WHOLE_LAYERS)
 """Axes that each says; dp is what the other degrees leave, the method is uniform with 1 alone."""
 PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
+MODEL, LENGTH = f"--{NAMES['model'][0]}", f"--{NAMES['sequence'][0]}"
+"""Source: `run_clm.py`, ModelArguments and DataTrainingArguments."""
 
 
 def refuse(
@@ -57,6 +61,22 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
             f"dp * micro_batch_size = {layout.dp * layout.micro_batch_size} must divide the "
             f"{job.training.global_batch_size} sequences of a step: change one"
         )
+
+
+def model_called(job: Job) -> str | None:
+    """The model as transformers calls it, or as we do; null: neither knows it."""
+    whole = job.model.model_copy(update={"trained": None})
+    known = preset_named(job.model.name)
+    if known is None or preset(known) != whole:
+        return None
+    return next(iter(repositories(known)), known)
+
+
+def data_arguments(job: Job) -> Iterator[Argument]:
+    """What the script builds and reads, which no file of a runtime says."""
+    if called := model_called(job):
+        yield option("data", MODEL, called)
+    yield option("data", LENGTH, job.training.seq_length)
 
 
 def accumulated(job: Job, layout: Layout) -> int:

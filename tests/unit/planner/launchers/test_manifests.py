@@ -11,7 +11,9 @@ GPUS = "resources: {limits: {nvidia.com/gpu: 8}}"
 
 
 def read(text, file="job.yaml", settings=None):
-    return launches_of_manifest(document_of(text, ".yaml"), text, file, settings or {})
+    return launches_of_manifest(
+        document_of(text, ".yaml"), text, file, settings or {}, lambda name: None
+    )
 
 
 def counts(launch):

@@ -20,9 +20,12 @@ AWAY = OffloadSpec(optimizer=1, tier="nvme", parameters="nvme", checkpoints=1)
 KEPT = OffloadSpec()
 
 
-def export(offload=KEPT, *, seq=1 << 19, precision="bf16", options=None, **layout):
+MODEL = preset("llama3.1-8b")
+
+
+def export(offload=KEPT, *, model=MODEL, seq=1 << 19, precision="bf16", options=None, **layout):
     job = Job(
-        model=preset("llama3.1-8b"),
+        model=model,
         training=TrainingSpec(seq_length=seq, global_batch_size=16, precision=precision),
         cluster=parse_cluster("1x8:h100-sxm@dgx-2"),
         runtime="arctic-training",
@@ -90,12 +93,18 @@ def test_the_section_of_the_engine_is_that_of_deepspeed_without_what_the_trainer
 def test_what_only_the_user_knows_is_filled_in():
     config = export(AWAY)
     names = {one.name for one in config.required_environment}
-    assert names == {"MODEL", "DATA_FILES", "NVME_FOLDER"}
+    assert names == {"DATA_FILES", "NVME_FOLDER"}, "the model has a name"
     (file,) = config.files
     assert [(key, one.name) for key, one in file.filled_in] == [
-        ("name_or_path", "MODEL"), ("data_files", "DATA_FILES"), ("nvme_path", "NVME_FOLDER"),
+        ("data_files", "DATA_FILES"), ("nvme_path", "NVME_FOLDER"),
     ]  # fmt: skip
-    assert file.text.count('name_or_path: "') == 1, "the other one is no placeholder"
+    assert file.text.count("name_or_path: meta-llama/") == 1
+
+
+def test_a_model_without_a_name_is_left_to_the_user():
+    config = export(model=MODEL.model_copy(update={"vocab_size": 1024}))
+    assert [one.name for one in config.required_environment] == ["MODEL", "DATA_FILES"]
+    assert config.files[0].text.count('name_or_path: "MODEL"') == 1, "the other is no placeholder"
 
 
 def test_recomputation_is_on_unless_the_file_says_otherwise():

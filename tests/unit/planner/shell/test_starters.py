@@ -319,3 +319,15 @@ def test_options_of_a_module_are_not_options_of_python():
     (launch,) = launches_of_script("python -u -m my.train --size 3 --on", "x.sh", {})
     assert launch.problems == ()
     assert [word.text for word in launch.arguments] == ["--size", "3", "--on"]
+
+
+def test_files_that_a_script_writes_come_with_its_launch():
+    text = """F="$(mktemp -d)"
+printf '%s' '{"a": 1}' > "$F/ds.json"
+cat > /tmp/x.yaml <<EOF
+b: 2
+EOF
+deepspeed x.py --deepspeed_config "$F/ds.json"
+"""
+    (launch,) = launches_of_script(text, "run.sh", {})
+    assert launch.files == {"ds.json": '{"a": 1}', "x.yaml": "b: 2\n"}
