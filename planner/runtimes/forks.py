@@ -98,7 +98,7 @@ class Fork:
                     replace(group[0], text=group[0].text.replace(flag, names.get(flag, flag))),
                     *group[1:],
                 )
-        unknown = unknown_options(launch.arguments, flags, self.runtime)
+        unknown = unknown_options(launch.arguments, flags, self.runtime, strict=request.strict)
         reading = self.reader.read(replace(launch, arguments=tuple(words)), request)
         job = reading.job and reading.job.model_copy(update={"runtime": self.runtime})
         return replace(
@@ -151,15 +151,26 @@ def groups_of(words: Sequence[Word]) -> Iterator[tuple[str, tuple[Word, ...]]]:
         yield group[0].text.partition("=")[0], tuple(group)
 
 
-def unknown_options(words: Sequence[Word], known: Collection[str], who: str) -> tuple[Problem, ...]:
-    """A problem for each option that the fork lacks."""
-    return tuple(
-        Problem(
-            "unknown_flag",
-            "illegal",
-            f"{who} has no {flag[:80]}, which is of another Megatron-LM: take it out",
-            group[0].place,
+def unknown_options(
+    words: Sequence[Word], known: Collection[str], who: str, *, strict: bool
+) -> tuple[Problem, ...]:
+    """Options that the fork lacks: of another Megatron-LM, or of another commit of the fork."""
+    unknown = {flag: group[0].place for flag, group in groups_of(words) if flag not in known}
+    if strict or not unknown:
+        return tuple(
+            Problem(
+                "unknown_flag",
+                "illegal",
+                f"{who} has no {flag[:80]}, which is of another Megatron-LM: take it out",
+                place,
+            )
+            for flag, place in unknown.items()
         )
-        for flag, group in groups_of(words)
-        if flag not in known
-    )
+    names = ", ".join(flag[:80] for flag in list(unknown)[:SPELLED])
+    more = f" and {len(unknown) - SPELLED} more" if len(unknown) > SPELLED else ""
+    says = f"{names}{more}: not of {who} at this commit; the price is without"
+    return (Problem("unknown_flag", "unread", says, next(iter(unknown.values()))),)
+
+
+SPELLED = 12
+"""Options that a sentence lists."""

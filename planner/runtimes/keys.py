@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import yaml
 
 from trainplan.planner.runtimes.ranks import LARGEST_WORLD
-from trainplan.planner.runtimes.reading import Field, Origin
+from trainplan.planner.runtimes.reading import NOT_STATED, Field, Origin
 from trainplan.planner.shell import Place, Problem, Verdict
 
 T = TypeVar("T")
@@ -55,6 +55,8 @@ class Notes:
 
     fields: list[Field] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    strict: bool = False
+    """Is what is not stated what the runtime takes without it?"""
 
     def problem(self, cause: str, verdict: Verdict, says: str, place: Place | None = None) -> None:
         """Note one, once."""
@@ -119,6 +121,18 @@ class Keys:
     def problem(self, cause: str, verdict: Verdict, says: str, name: Name | None = None) -> None:
         """Note one, at the place of a key."""
         self.notes.problem(cause, verdict, says, None if name is None else self.place(name))
+
+    def stops(self, cause: str, says: str, *names: Name, stated: bool = True) -> None:
+        """What stops the runtime by values of such keys: unread where one of them is not stated.
+
+        `stated`: is everything else that it comes of?
+        """
+        if self.notes.strict or (stated and all(map(self.has, names))):
+            self.problem(cause, "illegal", says, names[0] if names else None)
+            return
+        place = self.place(names[0]) if names else None
+        problem = Problem(cause, "unread", NOT_STATED + says, place, absent=True)
+        self.notes.problems += [problem] if problem not in self.notes.problems else []
 
     def has(self, name: Name) -> bool:
         """Is it written?"""

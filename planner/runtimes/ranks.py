@@ -45,12 +45,30 @@ def is_silent(launch: Launch) -> bool:
     return not any((launch.nodes, launch.gpus_per_node, launch.ranks))
 
 
+def is_counted(launch: Launch) -> bool:
+    """Are all of its ranks stated? Where they are not, a line that was not read may say more."""
+    return launch.ranks is not None or bool(launch.nodes and launch.gpus_per_node)
+
+
+def agrees(launch: Launch, cluster: ClusterSpec, nodes: int, gpus: int) -> bool:
+    """Is what the launch states of its ranks so on the cluster?"""
+    if is_counted(launch):
+        return nodes * gpus == cluster.num_gpus
+    group = cluster.groups[0]
+    stated = (
+        (launch.nodes, nodes, group.num_nodes),
+        (launch.gpus_per_node, gpus, group.gpus_per_node),
+    )
+    return all(word is None or count == own for word, count, own in stated)
+
+
 def ranks_of(launch: Launch, request: Request) -> int | None:
     """Ranks the launch starts, where it says so, or those of the cluster asked about."""
     counts = None if is_silent(launch) else counts_of(launch)
+    cluster = request.cluster
     open_nodes = launch.starter == ALL_NODES and launch.nodes is None
-    if request.cluster is not None and (counts is None or open_nodes):
-        return request.cluster.num_gpus
+    if cluster and (counts is None or open_nodes or agrees(launch, cluster, *counts)):
+        return cluster.num_gpus
     return None if counts is None else counts[0] * counts[1]
 
 

@@ -16,6 +16,8 @@ from trainplan.planner.shell import Launch, Place, Problem
 
 OF_RECIPE = Place("recipe", None)
 """Where what no line of a launch states stands: a recipe of the runtime sets it."""
+NOT_STATED = "not stated in what was read: "
+"""Beginning of what is wrong only where no line that was not read says otherwise."""
 Origin = Literal["stated", "default", "derived", "assumed"]
 """Written in the launch; what the runtime takes where nothing is; computed from others, such as dp;
 taken by us because nothing says it, such as the GPU, and named so."""

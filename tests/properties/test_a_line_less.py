@@ -9,11 +9,18 @@ from itertools import islice
 
 import pytest
 
+from tests import torchtitan_jobs
 from tests.grids import number
 from tests.launches import launch_of, word
 from tests.properties.megatron_exports import OWN, PRESETS, exports, random_job
 from tests.properties.test_bridge_round_trip import launch_of as bridge_launch_of
-from trainplan.planner.runtimes import READERS, Request
+from tests.properties.test_zero_bubble_round_trip import zero_bubble_job
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
+from trainplan.planner.runtimes import EXPORTERS, READERS, Request
 
 FEW = number(2, by_night=6)
 """Exports of each model; every line of each goes once."""
@@ -79,8 +86,61 @@ def of_runtime(runtime):
     return jobs
 
 
+@pytest.mark.parametrize("name", ["llama2-7b", "llama3-70b"])
+def test_a_line_less_of_zero_bubble(name):
+    for job, _, config in islice(exports(name, zero_bubble_job), FEW):
+        check("megatron-zero-bubble", placed(launch_of(config), job.cluster), Request())
+
+
 @pytest.mark.parametrize("name", ["dense", "mixtral", "llama3.1-70b", "qwen3-30b-a3b"])
 def test_a_line_less_of_a_recipe(name):
     for job, _, config in islice(exports(name, of_runtime("megatron-bridge")), FEW):
         launch = placed(bridge_launch_of(config), job.cluster)
         check("megatron-bridge", launch, Request(cluster=job.cluster, model=job.model))
+
+
+LAYOUTS = (
+    Layout(dp=16, zero_stage=3, micro_batch_size=2),
+    Layout(dp=8, tp=2, zero_stage=3),
+    Layout(dp=8, cp=2, zero_stage=3),
+    Layout(dp=4, tp=2, pp=2, sequence_parallel=True, zero_stage=3),
+    Layout(
+        dp=16, zero_stage=1, recompute="full", recompute_method="uniform", recompute_num_layers=1
+    ),
+    Layout(dp=4, dp_replicate=2, tp=4, zero_stage=3),
+)
+
+
+def written(runtime, model):
+    """Exports of the layouts that a runtime writes."""
+    training = TrainingSpec(seq_length=4096, global_batch_size=64)
+    job = Job(
+        model=preset(model),
+        training=training,
+        cluster=parse_cluster("2x8:h100-sxm"),
+        runtime=runtime,
+    )
+    for layout in LAYOUTS:
+        try:
+            yield job, EXPORTERS[runtime](job, layout)
+        except PlanError:
+            continue
+
+
+def without_a_line(text):
+    lines = text.splitlines(keepends=True)
+    for place, line in enumerate(lines):
+        yield line.strip(), "".join(lines[:place] + lines[place + 1 :])
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-30b-a3b"])
+def test_a_line_less_of_torchtitan(model):
+    for job, config in written("torchtitan", model):
+        launch, request = torchtitan_jobs.launch_of(config, job.cluster)
+        check("torchtitan", launch, request)
+        for file in config.files:
+            for line, text in without_a_line(file.text):
+                files = {**{f.name: f.text for f in config.files}, file.name: text}
+                found = reader("torchtitan").read(launch, replace(request, text_of=files.get))
+                wrong = [p for p in found.problems if p.verdict == "illegal"]
+                assert not wrong, (line, wrong)

@@ -22,9 +22,10 @@ from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as 
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.read.releases import listed
 from trainplan.planner.runtimes.megatron_lm.write import written_model
 from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading, Request
-from trainplan.planner.shell import Launch, Problem, Word
+from trainplan.planner.shell import Launch, Problem, Verdict, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
 ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
@@ -55,11 +56,11 @@ def recognises(launch: Launch) -> bool:
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    written = _written(launch.arguments)
-    recipe, problems = _recipe(launch, written)
+    written = _written(launch.arguments, strict=request.strict)
+    recipe, problems = _recipe(launch, written, strict=request.strict)
     if problems:
         return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
-    keys, wrong = _own_keys(written.keys, recipe)
+    keys, wrong = _own_keys(written.keys, recipe, strict=request.strict)
     table = key_table("megatron_bridge")
     given = dict(options_of(table, _with_precision(_base(recipe) | keys)))
     model = request.model or (preset(recipe.model) if recipe else None)
@@ -94,8 +95,9 @@ def _adapted(found: Reading, recipe: str | None) -> Reading:
     return replace(found, job=job, fields=(*found.fields, field))
 
 
-def _written(words: Sequence[Word]) -> Written:
+def _written(words: Sequence[Word], *, strict: bool) -> Written:
     """Options and keys; of a repeated one the last."""
+    verdict: Verdict = "illegal" if strict else "unread"
     named: dict[str, Word] = {}
     short: dict[str, Word] = {}
     keys: dict[str, Word] = {}
@@ -110,12 +112,12 @@ def _written(words: Sequence[Word]) -> Written:
                 keys[key] = replace(word, text=value)
             else:
                 says = f"{word.text[:60]!r} is no KEY=VALUE: write one, or leave it out"
-                problems.append(Problem("stray_word", "illegal", says, word.place))
+                problems.append(Problem("stray_word", verdict, says, word.place))
         elif flag not in SWITCHES:
             following = replace(word, text=value) if joined else next(rest, None)
             if following is None:
                 says = f"{flag} has no value: give one"
-                problems.append(Problem("missing_value", "illegal", says, word.place))
+                problems.append(Problem("missing_value", verdict, says, word.place))
             elif flag in SHORT:
                 short[SHORT[flag]] = following
             else:
@@ -123,7 +125,9 @@ def _written(words: Sequence[Word]) -> Written:
     return Written(named, short | keys, tuple(problems))
 
 
-def _recipe(launch: Launch, written: Written) -> tuple[Recipe | None, tuple[Problem, ...]]:
+def _recipe(
+    launch: Launch, written: Written, *, strict: bool
+) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """The recorded recipe; none of our own exports, whose keys say everything."""
     if launch.is_module:
         return None, ()
@@ -131,7 +135,8 @@ def _recipe(launch: Launch, written: Written) -> tuple[Recipe | None, tuple[Prob
     word = written.named.get("--recipe", stem)
     if word is None:
         says = "neither --recipe nor --model says which recipe runs: add one"
-        return None, (Problem("missing_recipe", "illegal", says, launch.program.place),)
+        verdict: Verdict = "illegal" if strict else "unread"
+        return None, (Problem("missing_recipe", verdict, says, launch.program.place),)
     name = word.text if "--recipe" in written.named else f"{word.text}_pretrain_config"
     if name in recipes():
         return recipes()[name], ()
@@ -150,12 +155,13 @@ def _base(recipe: Recipe | None) -> dict[str, Word]:
 
 
 def _own_keys(
-    keys: Mapping[str, Word], recipe: Recipe | None
+    keys: Mapping[str, Word], recipe: Recipe | None, *, strict: bool
 ) -> tuple[dict[str, Word], tuple[Problem, ...]]:
     """Keys as those of a flat model, and those that the configuration does not have."""
     known = EXPORTER.flags
     own: dict[str, Word] = {}
     problems: list[Problem] = []
+    unknown: dict[str, Word] = {}
     for key, word in keys.items():
         nested, flat = key.startswith(NESTED), key.replace(NESTED, "model.", 1)
         wants = recipe is not None and recipe.nested and flat in _of_transformer(known)
@@ -164,11 +170,16 @@ def _own_keys(
             says = f"the model of this recipe has no {key[:80]}: write {right[:80]}"
             problems.append(Problem("unknown_key", "illegal", says, word.place))
         elif "." in flat and flat.partition(".")[0] in _sections(known) and flat not in known:
-            near = get_close_matches(flat, known, 1)
-            hint = f": did you mean {near[0]}?" if near else ", leave it out"
-            says = f"the configuration has no {key[:80]}{hint}"
-            problems.append(Problem("unknown_key", "illegal", says, word.place))
+            unknown[key] = word
+            if strict:
+                near = get_close_matches(flat, known, 1)
+                hint = f": did you mean {near[0]}?" if near else ", leave it out"
+                says = f"the configuration has no {key[:80]}{hint}"
+                problems.append(Problem("unknown_key", "illegal", says, word.place))
         own[flat] = word
+    if unknown and not strict:
+        says = f"{listed(list(unknown))}: own of a fork or another release; the price is without"
+        problems.append(Problem("unknown_key", "unread", says, next(iter(unknown.values())).place))
     return own, tuple(problems)
 
 

@@ -23,8 +23,8 @@ from trainplan.planner.runtimes.megatron_zero_bubble.write import (
     padded_layers,
 )
 from trainplan.planner.runtimes.megatron_zero_bubble.write import MEGATRON_ZERO_BUBBLE as EXPORTER
-from trainplan.planner.runtimes.reading import Reader, Reading, Request
-from trainplan.planner.shell import COMMAND_LINE, Launch, Problem, Word
+from trainplan.planner.runtimes.reading import NOT_STATED, Reader, Reading, Request
+from trainplan.planner.shell import COMMAND_LINE, Launch, Problem, Verdict, Word
 
 SIGNS = frozenset(
     {
@@ -70,13 +70,21 @@ class Split:
         )
 
 
+CURES = {
+    "tied_embeddings": keys.UNTIED.flag,
+    "zero_bubble_needs_pipeline": keys.PP.flag,
+    "post_validation_needs_fp16": keys.FP16.flag,
+    "pre_communication_needs_runtime": "--enable-zb-runtime",
+    "v_needs_even_stages": "--allow-padding-num-layers",
+}
+"""What stops the fork where an option is not stated."""
 TOO_LONG = 10
 """Digits of a number that is not read."""
 
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    split = _split(launch.arguments)
+    split = _split(launch.arguments, strict=request.strict)
     schedule = _schedule(split)
     layers = _layers(split, schedule)
     shared = dict(split.shared)
@@ -88,7 +96,7 @@ def read(launch: Launch, request: Request) -> Reading:
         )
     words = tuple(word for group in shared.values() for word in group)
     reading = MEGATRON_LM.read(replace(launch, arguments=words), request)
-    own = (*split.problems, *_wrong(split, schedule))
+    own = (*split.problems, *_wrong(split, schedule, strict=request.strict))
     silent = NOT_OURS | OF_INTERLEAVING if schedule in V_SHAPED else NOT_OURS
     others = tuple(p for p in reading.problems if p.cause not in silent)
     job, layout = reading.job, reading.layout
@@ -107,14 +115,14 @@ def read(launch: Launch, request: Request) -> Reading:
     )
 
 
-def _split(words: Sequence[Word]) -> Split:
+def _split(words: Sequence[Word], *, strict: bool) -> Split:
     """Options of both, of the fork alone, and of neither or of a later Megatron-LM alone."""
     shared: dict[str, tuple[Word, ...]] = {}
     own: dict[str, tuple[Word, ...]] = {}
     for flag, group in groups_of(words):
         if flag in EXPORTER.flags:
             (shared if flag in options() and flag not in IN_THE_FORK else own)[flag] = group
-    return Split(shared, own, unknown_options(words, EXPORTER.flags, "the fork"))
+    return Split(shared, own, unknown_options(words, EXPORTER.flags, "the fork", strict=strict))
 
 
 V_FORMS: tuple[Schedule, ...] = ("zb-v", "v-half", "v-min")
@@ -148,7 +156,7 @@ def _layers(split: Split, schedule: Schedule) -> tuple[int, ...] | None:
     return padded_layers(layers, pp, vpp)
 
 
-def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
+def _wrong(split: Split, schedule: Schedule, *, strict: bool) -> Iterator[Problem]:
     """Where `validate_arguments` of the fork stops (Z)."""
     own, shared = split.own, split.shared
     reasons = {
@@ -183,7 +191,9 @@ def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
     }
     for cause, (says, applies) in reasons.items():
         if applies:
-            yield Problem(cause, "illegal", says)
+            absent = not strict and CURES.get(cause, cause) not in {*own, *shared, cause}
+            verdict: Verdict = "unread" if absent else "illegal"
+            yield Problem(cause, verdict, (NOT_STATED if absent else "") + says, absent=absent)
     if "--enable-1f1b-v" in own:
         says = "--enable-1f1b-v: 1F1B in the form of a V is priced as 1F1B"
         yield Problem("unmodelled_schedule", "unmodelled", says)

@@ -7,7 +7,13 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.megatron_lm.read.arguments import shown
-from trainplan.planner.runtimes.ranks import counts_of, counts_stated, is_silent, launched_on
+from trainplan.planner.runtimes.ranks import (
+    agrees,
+    counts_of,
+    counts_stated,
+    is_silent,
+    launched_on,
+)
 from trainplan.planner.runtimes.reading import Field, Request
 from trainplan.planner.shell import Launch, Problem, number
 
@@ -36,33 +42,20 @@ def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
 
 def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
-    alone = launch.starter == "python" and is_silent(launch)
-    counts = None if alone else counts_of(launch)
+    counts = counts_of(launch)
     if request.cluster is not None:
-        if counts is None or _agrees(launch, request.cluster, *counts):
+        if counts is None or agrees(launch, request.cluster, *counts):
             return Place(request.cluster, _fields(request.cluster, launch), ())
         return _resized(request.cluster, launch, *counts)
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
         unknown = next((word for word in words if word and number(word) is None), None)
         what = f" ({shown(unknown.text)})" if unknown else ""
-        what = " (mpirun and srun start python on each)" if alone else what
+        what = " (mpirun and srun start python on each)" if is_silent(launch) else what
         says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     return Place(*launched_on(launch, *counts, precision))
-
-
-def _agrees(launch: Launch, cluster: ClusterSpec, nodes: int, gpus: int) -> bool:
-    """Is what the launch states of its ranks so on the cluster?"""
-    if launch.ranks is not None or (launch.nodes and launch.gpus_per_node):
-        return nodes * gpus == cluster.num_gpus
-    group = cluster.groups[0]
-    stated = (
-        (launch.nodes, nodes, group.num_nodes),
-        (launch.gpus_per_node, gpus, group.gpus_per_node),
-    )
-    return all(word is None or count == own for word, count, own in stated)
 
 
 def _resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place:

@@ -40,7 +40,8 @@ from trainplan.planner.runtimes.megatron_lm.read.validator import (
 from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
-from trainplan.planner.runtimes.reading import Field, Reading, Request
+from trainplan.planner.runtimes.ranks import is_counted
+from trainplan.planner.runtimes.reading import NOT_STATED, Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Verdict
 from trainplan.planner.space import broken_rules
 
@@ -65,8 +66,6 @@ VERDICTS: dict[str, Verdict] = {
     "interleaved_needs_whole_groups": "unmodelled",
 }
 """Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
-NOT_STATED = "not stated in what was read: "
-"""Beginning of what is wrong only where nothing that was not read says otherwise."""
 STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
 """Rules whose case a check of the runtime names."""
 
@@ -122,10 +121,8 @@ def _facts(launch: Launch, arguments: Arguments, place: Place) -> Facts:
 def _stated(launch: Launch, request: Request, place: Place) -> tuple[bool, bool]:
     """Are the number of ranks and the GPU stated, by the launch or by the user?"""
     own = request.cluster is not None
-    whole = launch.nodes is not None and launch.gpus_per_node is not None
-    return whole or launch.ranks is not None or (own and place.cluster == request.cluster), (
-        own or launch.gpu is not None
-    )
+    ranks = is_counted(launch) or (own and place.cluster == request.cluster)
+    return ranks, own or launch.gpu is not None
 
 
 def _question(

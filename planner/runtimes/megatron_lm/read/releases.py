@@ -93,7 +93,7 @@ def foreign_problems(unknown: Sequence[Foreign], read: Mapping[str, str]) -> Ite
     model = [one for one in unknown if kinds[one] == "model"]
     if model:
         says = (
-            f"{_listed(model)}: own of a fork or another release; the price is of a model without, "
+            f"{listed(model)}: own of a fork or another release; the price is of a model without, "
             "which it may change"
         )
         yield Problem("unread_model_option", "unread", says, model[0].place)
@@ -104,11 +104,11 @@ def foreign_problems(unknown: Sequence[Foreign], read: Mapping[str, str]) -> Ite
             yield Problem(f"unmodelled_{flag[2:].replace('-', '_')}", "unmodelled", says, one.place)
     run = [one for one in unknown if kinds[one] == "run"]
     if run:
-        says = f"{_listed(run)}: own of a fork or another release; may move memory and time"
+        says = f"{listed(run)}: own of a fork or another release; may move memory and time"
         yield Problem("unread_run_option", "unread", says, run[0].place)
     others = [one for one in unknown if kinds[one] in ("nothing", "")]
     if others:
-        says = f"{_listed(others)}: own of a fork or another release; the price is without"
+        says = f"{listed(others)}: own of a fork or another release; the price is without"
         yield Problem("unknown_flag", "unread", says, others[0].place)
     if read:
         some = list(read.items())[:SPELLED]
@@ -126,8 +126,10 @@ def spelling(underscored: Sequence[Word]) -> Iterator[Problem]:
         yield Problem("other_spelling", "unread", says, underscored[0].place)
 
 
-def _listed(options: Sequence[Foreign]) -> str:
-    names = list(dict.fromkeys(shown(one.flag, 80) for one in options))
+def listed(options: Sequence[Foreign | str]) -> str:
+    """Options in a sentence: each once, and of many the first."""
+    flags = (one if isinstance(one, str) else one.flag for one in options)
+    names = list(dict.fromkeys(shown(one, 80) for one in flags))
     more = f" and {len(names) - SPELLED} more" if len(names) > SPELLED else ""
     return f"{', '.join(names[:SPELLED])}{more}"
 

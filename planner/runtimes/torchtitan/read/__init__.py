@@ -18,8 +18,13 @@ TOML = ("job.config_file", "config_file")
 
 
 def recognises(launch: Launch) -> bool:
-    """By its program; a file named `train.py` by the options that only torchtitan has."""
+    """By its program; a file named `train.py` by the options that only torchtitan has.
+
+    A TOML alone is known by its keys.
+    """
     text = launch.program.text
+    if launch.format == "torchtitan":
+        return True
     if text in PROGRAMS or text.endswith("/torchtitan/train.py"):
         return True
     old = {f"--{name}" for name in TOML}
@@ -28,9 +33,10 @@ def recognises(launch: Launch) -> bool:
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its text says them."""
-    config = Config(Notes(problems=list(launch.problems)), parse=exact)
+    config = Config(Notes(problems=list(launch.problems), strict=request.strict), parse=exact)
     chosen = selected(launch.arguments)
-    toml = next((chosen[name] for name in TOML if name in chosen), None)
+    alone = launch.program if launch.document else None
+    toml = next((chosen[name] for name in TOML if name in chosen), alone)
     model = _older(config, toml, request, launch) if toml else _current(config, chosen, request)
     if toml is None:
         override(config, launch.arguments)
@@ -104,7 +110,8 @@ def _from_source(
     if function.text not in module.functions:
         known = ", ".join(module.functions) or "none"
         says = f"{path} has no function {function.text}, only {known}: name one"
-        config.notes.problem("no_config", "illegal", says, Place(path, None))
+        verdict: Verdict = "illegal" if config.notes.strict else "unread"
+        config.notes.problem("no_config", verdict, says, Place(path, None))
         return f"{function.text} is missing"
     value = returned(module, function.text, _followed)
     if isinstance(value, Made) and value.name.endswith("Trainer.Config"):

@@ -75,7 +75,8 @@ def _bare(config: Config, word: Word) -> None:
         config.entries[CHECKPOINT] = Entry(value, "stated", word.text, word.place)
         return
     says = f"{word.text!r} is no option of torchtitan: delete it"
-    verdict: Verdict = "unread" if word.unresolved else "illegal"
+    strict = config.notes.strict and not word.unresolved
+    verdict: Verdict = "illegal" if strict else "unread"
     config.notes.problem("unknown_argument", verdict, says, word.place)
 
 
@@ -85,7 +86,10 @@ def _set(config: Config, option: Option) -> None:
     name = f"{section}{dot}{last[3:]}" if off else option.name
     if name not in keys() and not name.startswith(OPEN):
         says = f"torchtitan has no key {name}: correct or delete it"
-        config.notes.problem("unknown_key", "illegal", says, option.word.place)
+        if not config.notes.strict:
+            says = f"{name}: own of a fork or another release; the price is without"
+        verdict: Verdict = "illegal" if config.notes.strict else "unread"
+        config.notes.problem("unknown_key", verdict, says, option.word.place)
         return
     text = option.word.text if option.value is None else f"{option.word.text} {option.value.text}"
     if option.value is not None and option.value.unresolved:

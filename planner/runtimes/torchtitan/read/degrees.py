@@ -31,8 +31,16 @@ def parsed_degrees(config: Config) -> Degrees:
     return Degrees(*map(config.degree, keys))
 
 
-def filled(config: Config, parsed: Degrees, world: int | None) -> Degrees | None:
-    """Degrees that fill the world; null: the runtime stops, or it cannot be known."""
+RANKS = (key.SHARD, key.REPLICATE, key.TP, key.PP, key.CP)
+
+
+def filled(
+    config: Config, parsed: Degrees, world: int | None, *, stated: bool = True
+) -> Degrees | None:
+    """Degrees that fill the world; null: the runtime stops, or it cannot be known.
+
+    `stated`: does the launch, or the user, say how many ranks there are?
+    """
     shard = parsed.shard
     rest = parsed.tp * parsed.pp * parsed.cp * parsed.replicate
     if shard == -1 and world is None:
@@ -46,6 +54,7 @@ def filled(config: Config, parsed: Degrees, world: int | None) -> Degrees | None
             f"dp_replicate {parsed.replicate} * dp_shard {shard} * cp {parsed.cp} * tp {parsed.tp}"
         )
         says = f"{product} * pp {parsed.pp} is not the {world} ranks: change a degree or the ranks"
-        config.problem("world_size", "illegal", says, key.SHARD)
+        cured = world is None or world % rest == 0  # by a degree that is not stated
+        config.stops("world_size", says, *(RANKS if cured else ()), stated=stated)
         return None
     return parsed._replace(shard=shard)

@@ -12,12 +12,17 @@ from trainplan.costmodel.layout import Layout, OffloadSpec, Schedule
 from trainplan.costmodel.runtimes import FILLED, RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.runtimes.keys import Name
-from trainplan.planner.runtimes.ranks import machines_of, ranks_of
+from trainplan.planner.runtimes.ranks import is_counted, machines_of, ranks_of
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.checks import check_features, check_ranks
 from trainplan.planner.runtimes.torchtitan.read.config import Config, shown
-from trainplan.planner.runtimes.torchtitan.read.degrees import Degrees, filled, parsed_degrees
+from trainplan.planner.runtimes.torchtitan.read.degrees import (
+    RANKS,
+    Degrees,
+    filled,
+    parsed_degrees,
+)
 from trainplan.planner.runtimes.torchtitan.read.model import DISPATCHERS, ReadModel
 from trainplan.planner.runtimes.torchtitan.read.pipeline import (
     by_table,
@@ -55,7 +60,7 @@ def batch_of(config: Config, degrees: Degrees) -> Batch | None:
             f"{step} tokens a step are no multiple of the {at_once} of one accumulation "
             "(tokens of a micro batch * num_pp_microbatches * data parallel ranks): change one"
         )
-        config.problem("micro_batch_divides_batch", "illegal", says, key.STEP)
+        config.stops("micro_batch_divides_batch", says, key.STEP, key.TOKENS, key.SHARD, *RANKS)
         return None
     if tokens % length or step // length > LARGEST_SIZE or length > LARGEST_SIZE:
         says = (
@@ -162,7 +167,9 @@ def job_of(
     """The question and the answer that the launch is."""
     values = parsed_degrees(config)
     check_features(config, values, read.model)
-    degrees = filled(config, values, ranks_of(launch, request))
+    world = ranks_of(launch, request)
+    own = request.cluster is not None and request.cluster.num_gpus == world
+    degrees = filled(config, values, world, stated=own or is_counted(launch))
     if degrees is None:
         return None, None
     check_ranks(config, degrees, read.model)
@@ -265,12 +272,13 @@ def _check_pipeline(config: Config, layout: Layout) -> None:
     count = config.degree(key.IN_PIPE)
     if layout.schedule in FILLED and count < layout.pp:
         says = f"{count} micro batches are fewer than the {layout.pp} stages: raise {key.IN_PIPE}"
-        config.problem("pipeline_is_filled", "illegal", says, key.IN_PIPE)
+        config.stops("pipeline_is_filled", says, key.IN_PIPE, key.PP)
     for rule in SCHEDULES[layout.schedule].rules:
         pp, vpp, number = np.array([layout.pp]), np.array([layout.vpp]), np.array([count])
         if rule.broken(pp, vpp, number)[0]:
             cause = f"{layout.schedule.replace('-', '_')}_shape"
-            config.problem(cause, "illegal", f"{layout.schedule}: {rule.message}", key.IN_PIPE)
+            says = f"{layout.schedule}: {rule.message}"
+            config.stops(cause, says, key.IN_PIPE, key.PP, key.MODULES)
 
 
 def _note_layout(config: Config, layout: Layout) -> None:

@@ -8,14 +8,16 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Precision
+from trainplan.costmodel.presets import preset_names
 from trainplan.planner.runtimes.keys import Entry
 from trainplan.planner.runtimes.keys import Option as Key
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.command import Option, literal, options
 from trainplan.planner.runtimes.torchtitan.read.config import Config
-from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, model_of_flavour
+from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, as_preset, model_of_flavour
 from trainplan.planner.runtimes.torchtitan.read.source import Made
 from trainplan.planner.shell import Place, Word
 
@@ -189,7 +191,18 @@ def _model(config: Config, entries: Mapping[str, Entry]) -> ReadModel | str:
     used = converters.value if converters and isinstance(converters.value, list) else []
     precision = next((CONVERTERS[one] for one in used if one in CONVERTERS), None)
     recipe = _fp8_recipe(entries) if precision == "fp8" else None
-    return ReadModel(model, precision, None, recipe)
+    return ReadModel(_of_then(model, config.degree(key.LENGTH)), precision, None, recipe)
+
+
+UNSCALED = 8192
+"""Positions of Llama 3, whose rotations were not scaled before `RoPEScalingArgs` of late 2025."""
+
+
+def _of_then(model: ModelSpec, length: int) -> ModelSpec:
+    """Llama 3 where its sequences are no longer than its own, else Llama 3.1."""
+    plain = {"rope_scaling": None, "max_position_embeddings": UNSCALED}
+    then = as_preset(model.model_copy(update=plain))
+    return then if length <= UNSCALED and then.name in preset_names() else model
 
 
 def _fp8_recipe(entries: Mapping[str, Entry]) -> object:

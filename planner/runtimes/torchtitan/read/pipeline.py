@@ -33,9 +33,8 @@ def schedule_of(config: Config) -> Schedule:
         return "1f1b"
     if name.lower() not in CLASSES:
         known = ", ".join((*TORCH_CLASSES.values(), "InterleavedZeroBubble"))
-        config.problem(
+        config.stops(
             "unknown_schedule",
-            "illegal",
             f"torch has no schedule {name!r}: use {known}",
             key.SCHEDULE,
         )
@@ -50,12 +49,13 @@ def stages_of(
     if counts is None:
         return None
     if len(counts) % pp or (schedule in ("zb-v", "dualpipe-v") and len(counts) != 2 * pp):
-        config.problem(
+        config.stops(
             "stages_fill_ranks",
-            "illegal",
             f"{len(counts)} stages do not fall on {pp} pipeline ranks under {schedule}: make them "
             "a multiple, and two a rank under a V",
             key.MODULES,
+            key.PP,
+            key.SCHEDULE,
         )
         return None
     return stage_specs(counts)
@@ -73,9 +73,8 @@ def _listed(config: Config, layers: int) -> tuple[int, ...] | None:
         return None
     counts = tuple(sum(bool(LAYER.fullmatch(str(name))) for name in part) for part in parts)
     if sum(counts) != layers:
-        config.problem(
+        config.stops(
             "stages_hold_the_model",
-            "illegal",
             f"{key.MODULES} names {sum(counts)} layers of {layers}: name each once",
             key.MODULES,
         )
@@ -101,12 +100,14 @@ def _by_itself(config: Config, schedule: Schedule, pp: int, layers: int) -> tupl
     wrong = each and (stages % pp or (stages == pp) != (schedule in SINGLE))
     least, extra = divmod(whole, stages)
     if wrong or least < max(first, last, 1):
-        config.problem(
+        config.stops(
             "stages_fill_ranks",
-            "illegal",
             f"{layers} layers make no {stages} stages for {pp} ranks under {schedule}: change "
             "pipeline_parallel_layers_per_stage or the degree",
             key.PER_STAGE,
+            key.PP,
+            key.SCHEDULE,
+            key.MODULES,
         )
         return None
     counts = [least + (stage < extra) for stage in range(stages)]

@@ -66,10 +66,18 @@ def test_a_key_wins_over_the_recipe_and_over_the_option_for_it():
     ],
 )
 def test_a_key_that_the_model_of_the_recipe_does_not_have_is_illegal(recipe, wrong, right):
-    reading = read(f"--recipe {recipe}_pretrain_config {wrong}", 16)
+    words = launch(f"--recipe {recipe}_pretrain_config {wrong}", 16)
+    reading = MEGATRON_BRIDGE.read(words, Request(strict=True))
     assert not reading.legal
     [problem] = [one for one in reading.problems if one.cause == "unknown_key"]
     assert right in problem.says
+
+
+def test_a_key_that_nobody_knows_is_not_read():
+    reading = read("--recipe qwen3_8b_pretrain_config model.our_own=2 train.our_own=3", 16)
+    assert reading.legal
+    [problem] = [one for one in reading.problems if one.cause == "unknown_key"]
+    assert problem.says.startswith("model.our_own, train.our_own: own of a fork")
 
 
 def test_a_model_names_its_recipe():

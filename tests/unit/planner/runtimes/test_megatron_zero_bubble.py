@@ -19,7 +19,8 @@ RUNTIME = "--enable-zb-runtime "
 
 
 def read(flags, base=BASE):
-    return MEGATRON_ZERO_BUBBLE.read(launch(base + flags), Request(parse_cluster("1x8:h100-sxm")))
+    request = Request(parse_cluster("1x8:h100-sxm"), strict=True)
+    return MEGATRON_ZERO_BUBBLE.read(launch(base + flags), request)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,14 @@ def test_where_its_validator_stops_is_said(flags, base, cause):
     reading = read(flags, base)
     assert not reading.legal
     assert cause in [problem.cause for problem in reading.problems if problem.verdict == "illegal"]
+
+
+def test_an_option_that_is_not_stated_is_no_refusal():
+    words = BASE.replace("--untie-embeddings-and-output-weights ", "")
+    request = Request(parse_cluster("1x8:h100-sxm"))
+    reading = MEGATRON_ZERO_BUBBLE.read(launch(words + RUNTIME + "--log-ours"), request)
+    assert reading.legal is None
+    assert {"tied_embeddings", "unknown_flag"} <= {one.cause for one in reading.problems}
 
 
 def test_a_launch_without_its_options_is_of_megatron_lm():

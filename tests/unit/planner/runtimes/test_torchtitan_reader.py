@@ -1,6 +1,7 @@
 """Launches of torchtitan as people write them: what is read, from where, and what is wrong."""
 
 import textwrap
+import tomllib
 
 import pytest
 
@@ -41,8 +42,9 @@ OWN = textwrap.dedent(
 )
 
 
-def read(*arguments, nodes=1, gpus=8, files=None, cluster=None, model=None, **more):
+def read(*arguments, nodes=1, gpus=8, files=None, cluster=None, model=None, strict=False, **more):
     wanted = Request(
+        strict=strict,
         cluster=parse_cluster(cluster) if cluster else None,
         model=preset(model) if model else None,
         text_of=(files or {}).get,
@@ -189,7 +191,7 @@ def test_stages_are_those_that_the_runtime_makes_by_itself():
     ],
 )  # fmt: skip
 def test_what_stops_the_runtime_is_illegal(lines, cause):
-    reading = changed(*lines)
+    reading = changed(*lines, strict=True)
     assert cause in causes(reading, "illegal")
     assert not reading.legal
 
@@ -235,11 +237,16 @@ def test_experts_of_a_dense_model_are_ignored():
     )
 
 
-def test_an_option_without_a_key_stops_the_runtime():
-    reading = read(
-        "--module", "llama3", "--config", "llama3_8b", "--parallelism.tensor_parallel", "2"
-    )
-    assert causes(reading, "illegal") == ["unknown_key"]
+@pytest.mark.parametrize(("strict", "verdict"), [(True, "illegal"), (False, "unread")])
+def test_an_option_without_a_key_stops_this_release_alone(strict, verdict):
+    words = ("--module", "llama3", "--config", "llama3_8b", "--parallelism.tensor_parallel", "2")
+    assert causes(read(*words, strict=strict), verdict) == ["unknown_key"]
+
+
+def test_what_another_line_may_cure_is_not_judged():
+    reading = changed("config.parallelism.expert_parallel_degree = 16")
+    assert causes(reading, "illegal") == []
+    assert reading.legal is None
 
 
 @pytest.mark.parametrize(
@@ -413,6 +420,18 @@ def test_a_toml_file_that_says_nothing_is_said(text):
     reading = read("--job.config_file", "x.toml", files={"x.toml": text})
     assert reading.job is None
     assert reading.problems
+
+
+def test_a_toml_file_alone_is_known_by_its_keys():
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nseq_len = 8192\n'
+    alone = Launch(
+        "file", word("job.toml"), is_module=False, arguments=(), environment={},
+        document=tomllib.loads(text), format="torchtitan",
+    )  # fmt: skip
+    assert TORCHTITAN.recognises(alone)
+    wanted = Request(cluster=parse_cluster("1x8:h100-sxm"), text_of={"job.toml": text}.get)
+    reading = TORCHTITAN.read(alone, wanted)
+    assert (reading.legal, reading.job.model.name, reading.layout.dp) == (True, "llama3-8b", 8)
 
 
 def test_launches_are_told_by_their_program():
