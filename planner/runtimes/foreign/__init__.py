@@ -1,10 +1,31 @@
-"""Configurations and commands that no other reader takes: whose they are, what can be done."""
+"""Configurations and commands of other projects: read by tables where one is, named otherwise."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.job import with_trained
+from trainplan.costmodel.presets import gpus_called
 from trainplan.planner.formats import FORMATS, command_keys, format_of
-from trainplan.planner.runtimes.reading import Reader, Reading, Request
-from trainplan.planner.shell import Launch, Problem
+from trainplan.planner.runtimes.foreign import megatron
+from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
+from trainplan.planner.runtimes.foreign.tables import Table, lifted, stated, tables
+from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
+from trainplan.planner.shell import Launch, Problem, Word
 
 INSTEAD = "it is not read: give what it says to `plan search`, or the command that it starts"
+BEARS = re.compile(
+    r"parallel|expert|moe|recompute|remat|checkpoint_(act|layer|num_l)|activations?_checkpoint|offload"
+    r"|fp8|fp4|quant|precision|dtype|shard|zero|fsdp|lora|peft|micro_?batch|batch_size|accumul"
+    r"|seq(uence)?_?len|num_layers|hidden_size|vocab_size|overlap|packing|fus(ed|ion)|cuda_graph"
+)
+"""Names of settings that a price may hang on."""
+IDLE = ("false", "null", "none", "", "0", "1", "[]", "0.0", "1.0")
+MOST_NAMED = 12
+USUAL_RANK = 8
+"""Of adapters where nothing is said. Source: huggingface/peft `tuners/lora/config.py`."""
 
 
 def _name(launch: Launch) -> str:
@@ -21,12 +42,123 @@ def recognises(launch: Launch) -> bool:
 
 
 def read(launch: Launch, request: Request) -> Reading:
-    """Nothing of a job: the format by its name."""
+    """The job and the layout where a table reads the format; else the format by its name."""
     name = _name(launch)
+    keys = keys_of(launch, name, request.text_of) if name in tables() else {}
+    for table in tables().get(name, ()):
+        if not table.when or stated(table.when, lifted(table, keys)):
+            keys = preset_keys(table.presets, keys, launch.program.text, request.text_of) | keys
+            return _read(table, name, _with_gpu(table, launch), request, keys)
+    return Reading(name, "", None, None, (), (*launch.problems, _named(name, launch)))
+
+
+def _with_gpu(table: Table, launch: Launch) -> Launch:
+    """With the GPU that a folder of its path names."""
+    if not table.gpu_in_path or launch.gpu is not None:
+        return launch
+    parts = launch.program.text.split("/")[:-1]
+    found = next((one for one in reversed(parts) if len(gpus_called(one)) == 1), None)
+    return replace(launch, gpu=Word(found, launch.program.place)) if found else launch
+
+
+def _named(name: str, launch: Launch) -> Problem:
     one = FORMATS[name]
     says = f"{launch.program.text} is {one.title}: {one.instead or INSTEAD}"
-    problem = Problem("foreign_format", "unread", says, launch.program.place)
-    return Reading(name, "", None, None, (), (*launch.problems, problem))
+    return Problem("foreign_format", "unread", says, launch.program.place)
+
+
+def _left_out(table: Table, keys: Keys) -> Iterator[str]:
+    """What the price leaves out."""
+    own = lifted(table, keys)
+    yield from table.notes
+    yield from (says for rule, says in table.left_out.items() if stated((rule,), own))
+
+
+def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys) -> Reading:
+    own_keys = lifted(table, keys)
+    why = next((says for rule, says in table.refused.items() if stated((rule,), own_keys)), "")
+    if why:
+        says = f"{launch.program.text} is {FORMATS[name].title}; {why}"
+        problem = Problem("foreign_format", "unread", says, launch.program.place)
+        return Reading(name, "", None, None, (), (*launch.problems, problem))
+    model, lacks = _model(table, request, keys)
+    reading = megatron.read(table, launch, request, keys, model)
+    reading = _trained(table, request, keys, reading)
+    own = [_whose(table, name, launch, reading), *lacks, *_unused(table, launch, keys)]
+    own += [Problem("left_out", "unmodelled", says) for says in _left_out(table, keys)]
+    return replace(reading, problems=tuple(dict.fromkeys((*own, *reading.problems))))
+
+
+def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Reading:
+    """With the adapters that the keys or the user say."""
+    own = lifted(table, keys)
+    found, job = stated(table.places.get("lora", ()), own), reading.job
+    if job is None or job.model.trained or not (found or request.train):
+        return reading
+    rank = stated(table.places.get("lora_rank", ()), own)
+    text = request.train or f"lora:rank={rank[1].text if rank else USUAL_RANK}"
+    try:
+        model = with_trained(job.model, text)
+    except PlanError as error:
+        return replace(
+            reading, problems=(*reading.problems, Problem("adapters", "unread", str(error)))
+        )
+    place = found and found[1].place
+    field = Field("model.trained", text, "stated", found[0] if found else "--train", place)
+    return replace(
+        reading, job=job.model_copy(update={"model": model}), fields=(*reading.fields, field)
+    )
+
+
+def _whose(table: Table, name: str, launch: Launch, reading: Reading) -> Problem:
+    says = (
+        f"{launch.program.text} is {FORMATS[name].title}, read as {table.called} and priced as "
+        f"{table.priced_as}"
+    )
+    return Problem("foreign_format", "unmodelled", says, launch.program.place)
+
+
+def _model(
+    table: Table, request: Request, keys: Keys
+) -> tuple[ModelSpec | None, tuple[Problem, ...]]:
+    """The model asked about, or the one that a key names."""
+    if request.model is not None:
+        return request.model, ()
+    found = stated(table.places.get("model", ()), lifted(table, keys))
+    if found is None:
+        return None, ()
+    text = found[1].text.removesuffix(".yaml").removesuffix(".yml")
+    last = text.rstrip("/").rpartition("/")[2]
+    for one in (text, last, last.replace("_", "-")):
+        if (model := request.model_of(one)) is not None:
+            return model, ()
+    if stated(table.rules().get("--num-layers", ("num_layers={}",)), lifted(table, keys)):
+        return None, ()
+    says = (
+        f"{found[0]} names the model {text[:80]}, which is no preset and no folder with a "
+        "config.json here: give --model"
+    )
+    return None, (Problem("unread_model", "unread", says, found[1].place),)
+
+
+def _unused(table: Table, launch: Launch, keys: Keys) -> tuple[Problem, ...]:
+    """One line of what a price may hang on, stands in the launch itself and is not read."""
+    known = megatron.used(table)
+    here = (launch.program.place.file, *(word.place.file for word in launch.arguments))
+    names = [
+        key
+        for key, word in lifted(table, keys).items()
+        if BEARS.search(key)
+        and word.place.file in here
+        and key not in known
+        and word.text.lower() not in IDLE
+        and not any(re.fullmatch(one, key) for one in table.silent)
+    ]
+    if not names:
+        return ()
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    says = f"not used in the price: {', '.join(names[:MOST_NAMED])}{more}"
+    return (Problem("unused_keys", "unread", says),)
 
 
 FOREIGN = Reader("foreign", recognises, read)

@@ -1,0 +1,282 @@
+"""Launches of other projects: their keys read by tables, under the runtime that is nearest."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainplan.costmodel.presets import preset, preset_named
+from trainplan.planner.formats import FORMATS, document_of, format_of
+from trainplan.planner.runtimes import Reading, Request
+from trainplan.planner.runtimes.foreign import FOREIGN
+from trainplan.planner.runtimes.foreign.tables import tables
+from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
+
+NEMO1 = """
+run: {name: a}
+trainer: {num_nodes: 4, devices: 8, precision: bf16}
+exp_manager: {}
+model:
+  micro_batch_size: 1
+  global_batch_size: 128
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 2
+  encoder_seq_length: 4096
+  max_position_embeddings: 4096
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: ${multiply:2, ${multiply:2, ${.hidden_size}}}
+  num_attention_heads: 32
+  activation: fast-swiglu
+  bias: false
+  normalization: rmsnorm
+  position_embedding_type: rope
+  share_embeddings_and_output_weights: false
+  sequence_parallel: true
+  activations_checkpoint_granularity: selective
+  optim: {name: mcore_distributed_optim}
+"""
+PRIMUS = """
+work_group: ${PRIMUS_TEAM:amd}
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: ${PRIMUS_MODEL:llama3.1_8B}.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: 128
+      seq_length: 8192
+      tensor_model_parallel_size: ${PRIMUS_TP:2}
+      pipeline_model_parallel_size: 1
+      recompute_granularity: full
+      recompute_method: uniform
+      recompute_num_layers: 1
+"""
+FLAGSCALE = """
+experiment:
+  exp_name: a
+  exp_dir: b
+  task: {type: train, backend: megatron, entrypoint: flagscale/train/train_gpt.py}
+  runner: {nnodes: 2, nproc_per_node: 8}
+defaults: [_self_, {train: 7b}]
+"""
+FLAGSCALE_TRAIN = """
+system:
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+  disable_bias_linear: true
+  use_distributed_optimizer: true
+  sequence_parallel: true
+  precision: {bf16: true}
+model:
+  num_layers: 28
+  hidden_size: 3584
+  ffn_hidden_size: 18944
+  num_attention_heads: 28
+  num_query_groups: 4
+  seq_length: 4096
+  max_position_embeddings: 4096
+  normalization: RMSNorm
+  swiglu: true
+  micro_batch_size: 1
+  global_batch_size: 256
+data:
+  tokenizer: {vocab_size: 152064}
+"""
+NEMO_RL = """
+defaults: base.yaml
+policy:
+  model_name: Qwen/Qwen3-30B-A3B
+  train_global_batch_size: 512
+  train_micro_batch_size: 1
+  max_total_sequence_length: 4096
+  dtensor_cfg: {enabled: false}
+  megatron_cfg:
+    enabled: true
+    tensor_model_parallel_size: 2
+    expert_model_parallel_size: 8
+    activation_checkpointing: true
+  generation: {colocated: {enabled: false, resources: {num_nodes: 1, gpus_per_node: 8}}}
+"""
+NEMO_RL_BASE = """
+cluster: {num_nodes: 3, gpus_per_node: 8}
+policy:
+  megatron_cfg:
+    tensor_model_parallel_size: 8
+    pipeline_model_parallel_size: 1
+    sequence_parallel: true
+    recompute_granularity: full
+"""
+VERL = (
+    "python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer.yaml "
+    "data.max_prompt_length=1024 data.max_response_length=3072 "
+    "actor_rollout_ref.model.path=/models/Qwen3-8B actor_rollout_ref.rollout.n=8 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=32 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 "
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 "
+    "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 "
+    "trainer.n_gpus_per_node=8 trainer.nnodes=2"
+)
+SLIME = (
+    "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --hf-checkpoint /a/Qwen3-8B "
+    "--rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 7168 "
+    "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 1 "
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+)
+SWIFT = (
+    "megatron sft --model Qwen/Qwen3-8B --tensor_model_parallel_size 2 --sequence_parallel true "
+    "--micro_batch_size 4 --global_batch_size 16 --max_length 2048 --tuner_type lora --lora_rank 16"
+)
+
+
+def of_file(text: str, suffix: str = ".yaml", name: str = "train") -> Launch:
+    [document] = document_of(text, suffix)
+    program = Word(f"{name}{suffix}", Place(f"{name}{suffix}", None))
+    alone = Launch("file", program, is_module=False, arguments=(), environment={})
+    return replace(alone, document=document, format=format_of(document))
+
+
+def read(launch: Launch, **files: str) -> Reading:
+    def model_of(name: str):
+        last = name.rpartition("/")[2]
+        known = preset_named(name) or preset_named(last)
+        return preset(known) if known else None
+
+    texts = {name.replace("__", "/"): text for name, text in files.items()}
+    request = Request(model_of=model_of, text_of=lambda path: texts.get(path.removesuffix(".yaml")))
+    assert FOREIGN.recognises(launch)
+    return FOREIGN.read(launch, request)
+
+
+def causes(reading: Reading, verdict: str) -> set[str]:
+    return {one.cause for one in reading.problems if one.verdict == verdict}
+
+
+def test_a_configuration_of_nemo_1_is_read_with_its_resolvers() -> None:
+    reading = read(of_file(NEMO1))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and reading.legal is True
+    assert (layout.tp, layout.pp, layout.dp, layout.micro_batch_size) == (4, 2, 4, 1)
+    assert (layout.sequence_parallel, layout.zero_stage, layout.recompute) == (True, 1, "selective")
+    assert (job.cluster.num_gpus, job.training.global_batch_size) == (32, 128)
+    assert (job.model.intermediate_size, job.model.norm, job.model.gated_mlp) == (
+        16384,
+        "rmsnorm",
+        True,
+    )
+    assert "foreign_format" in causes(reading, "unmodelled")
+
+
+def test_what_it_says_of_the_layout_is_named_where_it_makes_no_job() -> None:
+    lines = [one for one in NEMO1.splitlines() if "heads" not in one and "encoder" not in one]
+    reading = read(of_file("\n".join(lines)))
+    assert (reading.job, reading.legal) == (None, None)
+    named = {one.name: one.value for one in reading.fields}
+    assert named["layout.tp"] == 4
+    assert (named["cluster.num_nodes"], named["cluster.gpus_per_node"]) == (4, 8)
+    [says] = [one.says for one in reading.problems if one.cause == "unread_job"]
+    assert "model.num_attention_heads" in says
+    assert "--model and --seq-length" in says
+
+
+def test_the_rules_of_megatron_core_are_those_of_what_stands_on_it() -> None:
+    reading = read(of_file(NEMO1.replace("num_attention_heads: 32", "num_attention_heads: 30")))
+    assert reading.legal is False
+    assert all("--" not in one.says for one in reading.problems if one.verdict == "illegal")
+
+
+def test_models_that_are_no_decoders_are_named_and_not_priced() -> None:
+    reading = read(of_file(NEMO1 + "  bert_binary_head: true\n"))
+    assert (reading.job, reading.legal) == (None, None)
+    assert "BERT" in reading.problems[0].says
+
+
+def test_primus_is_read_with_the_files_that_it_names() -> None:
+    model = "extends: [base.yaml]\nnum_layers: 4\nhidden_size: 1024\nnum_attention_heads: 8\n"
+    base = "swiglu: true\nhidden_dropout: 0.0\nattention_dropout: 0.0\nvocab_size: 1024\n"
+    above = "../primus/configs/models/megatron/"
+    reading = read(
+        of_file(PRIMUS, name="examples/MI300X/train"),
+        **{f"{above}llama3.1_8B": model, f"{above}base": base},
+    )
+    job, layout = reading.job, reading.layout
+    assert job is None and layout is None
+    assert "world_size" in causes(reading, "unread")
+    named = {one.name: one.value for one in reading.fields}
+    assert (named["layout.tp"], named["layout.micro_batch_size"]) == (2, 2)
+
+
+def test_primus_without_its_files_takes_the_model_by_its_name() -> None:
+    launch = of_file(PRIMUS, name="examples/MI300X/train")
+    launch = replace(
+        launch, nodes=Word("1", Place(None, None)), gpus_per_node=Word("8", Place(None, None))
+    )
+    reading = read(launch)
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (job.model.name, job.cluster.groups[0].gpu) == ("llama3.1-8b", "mi300x")
+    assert (layout.tp, layout.dp, layout.recompute, layout.zero_stage) == (2, 4, "full", 1)
+
+
+def test_flagscale_is_read_with_the_train_file_that_it_names() -> None:
+    reading = read(of_file(FLAGSCALE), train__7b=FLAGSCALE_TRAIN)
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and reading.legal is True
+    assert (layout.tp, layout.pp, layout.dp) == (2, 2, 4)
+    assert (job.model.vocab_size, job.model.num_key_value_heads) == (152064, 4)
+
+
+def test_the_policy_of_nemo_rl_has_the_nodes_that_do_not_generate() -> None:
+    reading = read(of_file(NEMO_RL), base=NEMO_RL_BASE)
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and reading.legal is True
+    assert (job.cluster.num_gpus, job.model.name) == (16, "qwen3-30b-a3b")
+    assert (layout.tp, layout.pp, layout.ep, layout.dp) == (2, 1, 8, 8)
+    assert (layout.recompute, layout.sequence_parallel) == ("full", True)
+
+
+def test_the_actor_of_verl_is_read_from_words() -> None:
+    reading = read(launch_of_command(VERL.split(), {}))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and reading.legal is True
+    assert (layout.tp, layout.pp, layout.dp, layout.micro_batch_size) == (4, 2, 2, 2)
+    assert (job.training.seq_length, job.training.global_batch_size) == (4096, 256)
+    assert "rollouts" in " ".join(one.says for one in reading.problems)
+
+
+def test_the_actor_of_slime_is_read_from_options() -> None:
+    reading = read(launch_of_command(SLIME.split(), {}))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (layout.tp, layout.dp, layout.recompute) == (2, 4, "full")
+    assert (job.training.seq_length, job.training.global_batch_size) == (8192, 256)
+
+
+def test_megatron_of_ms_swift_is_read_with_its_adapters() -> None:
+    [launch] = launches_of_script(f"NPROC_PER_NODE=8 {SWIFT}\n", None, {})
+    reading = read(launch)
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and job.model.trained is not None
+    assert (job.model.trained.rank, job.cluster.num_gpus) == (16, 8)
+    assert (layout.tp, layout.dp, layout.micro_batch_size) == (2, 4, 4)
+
+
+def test_what_a_price_may_hang_on_and_no_table_has_is_named() -> None:
+    reading = read(of_file(NEMO1 + "  new_expert_sharding: 4\n"))
+    [says] = [one.says for one in reading.problems if one.cause == "unused_keys"]
+    assert says == "not used in the price: model.new_expert_sharding"
+
+
+@pytest.mark.parametrize("line", [one for one in NEMO1.splitlines() if ": " in one])
+def test_a_line_that_is_missing_stops_nothing(line: str) -> None:
+    text = NEMO1.replace(f"{line}\n", "")
+    document = document_of(text, ".yaml")
+    if document and format_of(document[0]) == "nemo1":
+        assert read(of_file(text)).legal is not False
+
+
+def test_every_table_is_of_a_format_and_says_its_source() -> None:
+    assert set(tables()) <= set(FORMATS)
+    assert all(
+        one.source and one.called and one.priced_as for of in tables().values() for one in of
+    )
