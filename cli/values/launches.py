@@ -17,6 +17,8 @@ CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
 """Endings of files that a runtime reads, not a shell."""
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf", ".qsub", ".zsh")
 """Endings of scripts, which take the words behind them for their arguments."""
+ABOVE = 4
+"""Folders above that of a launch in which a file is looked for that it names."""
 FILE_STARTER = "file"
 """Starter of a launch that is a configuration alone."""
 
@@ -73,8 +75,15 @@ def _text_below(folder: Path, name: str) -> str | None:
 
 
 def text_next_to(folder: Path, name: str) -> str | None:
-    """Text of a file that a launch names; none where it cannot be read."""
-    for path in (folder / name, Path(name)):
+    """Text of a file that a launch names; none where it cannot be read.
+
+    What is no path of its own is looked for in the folders above, too: scripts are started from the
+    root of a repository as often as from their own folder.
+    """
+    own = name.startswith(("/", "~")) or ".." in name.split("/")
+    above = () if own else folder.resolve().parents[:ABOVE]
+    root = next((at for at, one in enumerate(above) if (one / ".git").exists()), ABOVE)
+    for path in (folder / name, Path(name), *(one / name for one in above[: root + 1])):
         try:
             return read_text(path, is_launch=True)
         except PlanError:

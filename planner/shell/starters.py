@@ -116,6 +116,13 @@ def _started(command: Command, starter: tuple[Word, ...], *, inside: bool) -> Co
     return replace(inner, outer=outer, problems=problems) if inner.starter else command
 
 
+def _handed_over(arguments: Sequence[Word]) -> Command | None:
+    """The command behind `--` that a program is given to start; null: there is none."""
+    at = next((n for n, word in enumerate(arguments) if word.text == "--"), None)
+    inner = command_of(arguments[at + 1 :]) if at is not None and arguments[at + 1 :] else None
+    return inner if inner and inner.starter in OPTIONS else None
+
+
 def set_by(outer: Sequence[Word]) -> dict[str, Word]:
     """Variables that `env`, `srun --export=ALL,NAME=VALUE`, `mpirun -x` and others set."""
     found: dict[str, Word] = {}
@@ -169,6 +176,10 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
         is_module = True
         of_python = rest[: len(rest) - len(arguments) - 2]  # before `-m MODULE`
         parts = replace(split(of_python, OPTIONS[name]), arguments=arguments)
+    if program and name == "python" and (inner := _handed_over(parts.arguments)):
+        outer = (*command.outer, program, *inner.outer)
+        problems = (*command.problems, _unknown(program), *inner.problems)
+        return launch_of(replace(inner, outer=outer, problems=problems), around)
     if program is None or (
         name == "python" and (_aside(program, is_module=is_module) or "c" in parts.given)
     ):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED, job_of
@@ -28,6 +29,7 @@ from trainplan.planner.runtimes.training_script.read import (
     cluster_of,
     model_of,
     note_layout,
+    optimizer_of,
     sequence_of,
 )
 from trainplan.planner.runtimes.training_script.script import Script, script_of
@@ -162,11 +164,18 @@ def _read(
     cluster = cluster_of(notes, launch, request, degrees.ranks)
     if cluster is None:
         return None, None
+    optimizer = optimizer_of(notes, script, dict(RUNTIMES[mesh.RUNTIME].optimizers))
+    if optimizer is not None:
+        notes.note("training.optimizer", optimizer)
+    figures = {
+        "seq_length": length,
+        "global_batch_size": batch[1],
+        "optimizer": optimizer.value if optimizer else "adamw",
+        **_formats(keys, script),
+    }
     job = Job(
         model=model,
-        training=TrainingSpec.model_validate(
-            {"seq_length": length, "global_batch_size": batch[1], **_formats(keys, script)}
-        ),
+        training=TrainingSpec.model_validate(figures),
         cluster=cluster,
         runtime=mesh.RUNTIME,
         options=_options(keys, degrees, script),
@@ -370,9 +379,12 @@ def _precision(keys: Keys) -> str:
 def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     options: dict[str, object] = {}
+    compiled = script.switch("torch_compile")
     if keys.of(mesh.BACKEND).lower() not in ("no", "eager", "false"):
+        compiled = keys.entry(True, mesh.BACKEND)  # noqa: FBT003
+    if compiled is not None and compiled.value:
         options["compile"] = True
-        keys.notes.note("options.compile", keys.entry(options["compile"], mesh.BACKEND))
+        keys.notes.note("options.compile", compiled)
     if keys.of(mesh.KIND) == "FSDP" and keys.of(mesh.VERSION) == 1:
         options["fsdp_version"] = 1
         keys.notes.note("options.fsdp_version", keys.entry(1, mesh.VERSION))

@@ -33,6 +33,7 @@ from trainplan.planner.runtimes.training_script.read import (
     cluster_of,
     model_of,
     note_layout,
+    optimizer_of,
     sequence_of,
     text_of,
 )
@@ -112,7 +113,7 @@ def job_of(
                 "seq_length": length,
                 "global_batch_size": batch.whole,
                 "precision": precision,
-                "optimizer": _optimizer(keys),
+                "optimizer": _optimizer(keys, script),
                 "state_precision": _states(keys, precision),
             }
         ),
@@ -317,12 +318,17 @@ OF_OPTIONS: Mapping[str, Option[bool] | Option[str]] = {
 }
 
 
-def _optimizer(keys: Keys) -> str:
+def _optimizer(keys: Keys, script: Script) -> str:
     """The optimizer of the file, or of the script where the file names none.
 
     Source: runtime/config.py, get_optimizer_name, which takes names in any case.
     """
     word = keys.of(engine.OPTIMIZER)
+    if not keys.has(engine.OPTIMIZER) or word == "auto":
+        own = optimizer_of(keys.notes, script, OPTIMIZERS.values())
+        if own is not None:
+            keys.notes.note("training.optimizer", own)
+            return str(own.value)
     name = OPTIMIZERS.get(word.lower(), "adamw")
     if word.lower() not in OPTIMIZERS and word != "auto":
         keys.problem(

@@ -81,22 +81,23 @@ def read(launch: Launch, request: Request) -> Reading:
     if inline:
         files[table.title] = json.dumps(inline)
         options["deepspeed"] = _default("deepspeed", table.title)
-    arguments = tuple(word for words in options.values() for word in words)
-    made = replace(made, arguments=arguments, program=Word(table.title, launch.program.place))
-
+    shards = "deepspeed" in options and options["deepspeed"][-1].text.lower() not in OFF
+    texts = () if shards else tuple(_starter(table, options, made, request))
+    for name in () if shards else table.sizes:
+        options.pop(name, None)  # of the mesh now
+    made = replace(
+        made,
+        arguments=tuple(word for words in options.values() for word in words),
+        starter_arguments=(*made.starter_arguments, *(Word(one, COMMAND_LINE) for one in texts)),
+        program=Word(table.title, launch.program.place),
+    )
     written = request.text_of
 
     def text_of(path: str) -> str | None:
         return written(path) or files.get(path) or files.get(PurePosixPath(path).name)
 
     request = replace(request, text_of=text_of)
-    shards = "deepspeed" in options and options["deepspeed"][-1].text.lower() not in OFF
-    if shards:
-        reading = DEEPSPEED.read(made, request)
-    else:
-        added = tuple(Word(text, COMMAND_LINE) for text in _starter(table, options, made, request))
-        starting = (*made.starter_arguments, *added)
-        reading = ACCELERATE.read(replace(made, starter_arguments=starting), request)
+    reading = (DEEPSPEED if shards else ACCELERATE).read(made, request)
     return _named_reading(table, launch, options, reading)
 
 
@@ -301,9 +302,16 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
     for name in (loss, launch.program.text, *chosen):
         if name in table.losses:
             added.append(Problem("loss", "unmodelled", table.losses[name], place))
+    names = {f"--{ours}": key for key, ours in table.keys.items() if ours[:1] not in ("", "!")}
+    dashes = "" if launch.starter == "file" else "--"
+
+    def own_name(name: str) -> str:
+        key = names.get(name, name.removeprefix("--"))
+        return f"{dashes}{key}" if name.startswith("--") else name
+
     if reading.job is not None:
         fields, problems = (named, *reading.fields), (*reading.problems, *added)
-        return replace(reading, fields=fields, problems=problems)
+        return replace(reading, fields=fields, problems=problems, own_name=own_name)
     read = ", ".join(
         f"{one.name.rpartition('.')[2]} {one.value}"
         for one in reading.fields

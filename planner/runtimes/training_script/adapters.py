@@ -13,6 +13,7 @@ from trainplan.planner.runtimes.training_script.script import OFF, Script
 ADAPTERS = NAMES["adapters"]
 WHOLE = ("full", *OFF)
 """Values of a method that add no adapters."""
+DEGREE = "ranks of the trainer's own along this dimension are not priced: the price is without"
 METHODS = ("lora", "qlora")
 """Those that are priced."""
 
@@ -27,13 +28,23 @@ class Adapters(NamedTuple):
     """As `--train` takes them."""
 
 
-def trained_of(notes: Notes, request: Request, script: Script, model: ModelSpec) -> ModelSpec:
-    """The model with what is trained of it: as the user says, else as the arguments do."""
-    for name, what in NAMES["unpriced"].items():
+def check_options(notes: Notes, script: Script) -> None:
+    """Name what is stated and not priced."""
+    unpriced = NAMES["unpriced"] | dict.fromkeys(NAMES["degrees"], DEGREE)
+    for name, what in unpriced.items():
         stated = script.text(name)
-        if what and stated and str(stated.value).lower() not in OFF:
+        off = (*OFF, "1", "-1") if name in NAMES["degrees"] else OFF
+        if stated and str(stated.value).lower() not in off:
             says = f"{stated.written}: {what}"
             notes.problem("not_priced", "unmodelled", says, stated.place)
+    attention = script.text(*NAMES["attention"])
+    if attention and str(attention.value).lower() not in (*NAMES["fused_attention"], *OFF):
+        says = f"{attention.written}: priced as fused attention"
+        notes.problem("attention", "unmodelled", says, attention.place)
+
+
+def trained_of(notes: Notes, request: Request, script: Script, model: ModelSpec) -> ModelSpec:
+    """The model with what is trained of it: as the user says, else as the arguments do."""
     entry = Entry(None, "assumed")
     if request.train is not None:
         model = with_trained(model, request.train)

@@ -5,7 +5,7 @@ arguments: those of Hugging Face transformers (`training_args.py`, and `run_clm.
 `examples/pytorch/language-modeling`) are read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
@@ -14,7 +14,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Request
-from trainplan.planner.runtimes.training_script.adapters import trained_of
+from trainplan.planner.runtimes.training_script.adapters import check_options, trained_of
 from trainplan.planner.runtimes.training_script.names import NAMES
 from trainplan.planner.runtimes.training_script.script import Script
 from trainplan.planner.shell import Launch, Word
@@ -81,7 +81,21 @@ def model_of(notes: Notes, request: Request, script: Script) -> ModelSpec | None
         return None
     assert entry is not None
     notes.note("model.name", entry._replace(value=model.name))
+    check_options(notes, script)
     return trained_of(notes, request, script, model)
+
+
+def optimizer_of(notes: Notes, script: Script, priced: Container[str]) -> Entry | None:
+    """The optimizer that `--optim` names; null: it is not there."""
+    stated = script.text("optim")
+    if stated is None:
+        return None
+    name = NAMES["optimizers"].get(str(stated.value).lower())
+    if name not in priced:
+        notes.problem(
+            "optimizer", "unmodelled", f"{stated.written} is priced as AdamW", stated.place
+        )
+    return stated._replace(value=name if name in priced else "adamw")
 
 
 def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:

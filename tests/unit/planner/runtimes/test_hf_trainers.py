@@ -175,6 +175,23 @@ def test_a_file_that_is_not_here_is_named_with_its_trainer():
         read(made)
 
 
+def test_settings_have_the_names_of_the_trainer():
+    reading = file({**AXOLOTL, "deepspeed": "ds.json"})
+    assert reading.own_name("--per_device_train_batch_size") == "micro_batch_size"
+    assert reading.own_name("--gradient_checkpointing") == "gradient_checkpointing"
+    assert reading.own_name("zero_optimization.stage") == "zero_optimization.stage"
+
+
+def test_degrees_of_a_mesh_are_read_and_others_are_named():
+    sizes = {"tensor_parallel_size": 2, "dp_shard_size": 4, "fsdp_version": 2}
+    sharded = {"reshard_after_forward": True, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"}
+    mesh = file({**AXOLOTL, **sizes, "fsdp_config": sharded})
+    assert (mesh.layout.tp, mesh.layout.dp) == (2, 4)
+    assert mesh.problems == ()
+    engine = file({**AXOLOTL, "deepspeed": "ds.json", "context_parallel_size": 2})
+    assert causes(engine) == {"not_priced": "unmodelled"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

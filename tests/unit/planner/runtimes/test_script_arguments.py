@@ -104,3 +104,19 @@ def test_what_is_not_priced_has_a_name(words, cause, verdict):
 
 def test_what_is_off_is_no_problem():
     assert read(f"{LLAMA} --freeze_llm False --use_dora false --load_in_8bit 0").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--optim adamw_torch_fused", {}),
+        ("--optim adafactor", {"optimizer": "unmodelled"}),
+        ("--optim paged_adamw_32bit", {"optimizer": "unmodelled"}),
+        ("--attn_implementation flash_attention_2", {}),
+        ("--attn_implementation eager", {"attention": "unmodelled"}),
+        ("--sequence_parallel_size 1", {}),
+        ("--sequence_parallel_size 4", {"not_priced": "unmodelled"}),
+    ],
+)
+def test_what_bears_on_the_price_is_used_or_named(words, found):
+    assert causes(read(f"{LLAMA} {words}")) == found

@@ -331,3 +331,10 @@ deepspeed x.py --deepspeed_config "$F/ds.json"
 """
     (launch,) = launches_of_script(text, "run.sh", {})
     assert launch.files == {"ds.json": '{"a": 1}', "x.yaml": "b: 2\n"}
+
+
+def test_a_command_that_a_program_is_given_behind_two_dashes_is_the_launch():
+    text = "python submit.py --nodes 2 -- accelerate launch --num_processes 8 a.py --x 1"
+    (launch,) = launches_of_script(text, "x.sh", {})
+    assert (launch.starter, launch.program.text, launch.ranks.text) == ("accelerate", "a.py", "8")
+    assert [one.cause for one in launch.problems] == ["starter_unread"]
