@@ -61,12 +61,19 @@ def alongside(words: Sequence[str]) -> Path:
 def _text_below(folder: Path, name: str) -> str | None:
     """Text of a file that a script sources or runs, if it stands in the script's folder tree.
 
-    Its name may be of any folder above, where the script was to be started from.
+    Its name may be of any folder above, where the script was to be started from, or elsewhere of
+    the script's own folder and the one above.
     """
     try:
         tree = folder.resolve()
-        for base in (Path(), tree, *tree.parents):
-            path = (base / name).resolve()
+        parts = Path(name).parts
+        own = (
+            tree.joinpath(*parts[at:])
+            for at in range(2, len(parts))
+            if parts[at - 2 : at] == tree.parts[-2:]
+        )
+        for found in (*(base / name for base in (Path(), tree, *tree.parents)), *own):
+            path = found.resolve()
             if path.is_relative_to(tree) and path.is_file():
                 return read_text(path, is_launch=True)
     except (OSError, ValueError, RuntimeError, PlanError):

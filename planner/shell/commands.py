@@ -88,6 +88,13 @@ _PLAIN = {
 }
 _DEEPEST = 100
 """Frames around a file that is still opened."""
+_LEXED = 8
+"""Work of a character of it."""
+_HERE = re.compile(r"(?:\$\{?(?:PWD|SLURM_SUBMIT_DIR|PBS_O_WORKDIR)\}?)/")
+_SETS_NOTHING = re.compile(
+    r"(?:.*/)?bin/activate|/etc/profile(?:\.d/.*)?|.*/(?:conda|lmod)\.sh|.*/lmod/.*"
+)
+"""Sourced files that find programs alone: environments of Python, modules."""
 _TO = re.compile(r"[1&]?>[>|]?")
 
 
@@ -171,6 +178,8 @@ class Commands:
         if file and (tokens := self._lexed(self._opened(file))) is not None:
             more = tuple(one.fields[2:]) or None
             return Outcome(None, runs=tokens, file=file.text, arguments=more)
+        if file and _SETS_NOTHING.fullmatch(file.text):
+            return Outcome()
         what = clipped(file.text) if file else one.texts[0]
         says = (
             f"{what} may set variables and was not read: give --set NAME=VALUE for what it changes"
@@ -286,15 +295,15 @@ class Commands:
     def _opened(self, file: Word) -> Source | None:
         """Text that the script has written, or a file that stands beside it."""
         path = posixpath.normpath(file.text)
-        if path in self.written:
-            value = self.written[path]
-            return self._source(value) if value else None
-        text = None if file.unresolved or self.depth > _DEEPEST else self.read(file.text)
+        value = self.written.get(path)
+        if self.depth > _DEEPEST or path in self.written:
+            return self._source(value) if value and self.depth <= _DEEPEST else None
+        text = self.read(_HERE.sub("", file.text))
         return None if text is None else source_of(text, file.text)
 
     def _lexed(self, source: Source | None) -> list[Token] | None:
         """Null: it is no text of the shell."""
-        self.variables.charge(len(source.text) if source else 0, COMMAND_LINE)
+        self.variables.charge(len(source.text) * _LEXED if source else 0, COMMAND_LINE)
         try:
             return Lexer(source).tokens() if source else None
         except ShellError:
@@ -357,7 +366,11 @@ class Commands:
         problems = (*self.problems, *self.doubts)
         variables.charge(len(environment) + len(problems) + len(variables.unread), place)
         around = Surroundings(environment, self.job, self.outer, problems)
-        launch = launch_of(command, around)
+        rest = tuple(
+            replace(w, unresolved=()) if posixpath.normpath(w.text) in self.written else w
+            for w in command.rest
+        )
+        launch = launch_of(replace(command, rest=rest), around)
         if launch is None:
             return
         words = (launch.program, *launch.arguments, *launch.starter_arguments)

@@ -32,6 +32,8 @@ _PARAMETER = re.compile(
 _SLURM = re.compile(r"SLURM_\w+")
 _BRACES = re.compile(r"\{(?:(?P<first>-?\d{1,3})\.\.(?P<last>-?\d{1,3})|(?P<of>[^{},]*,[^{}]*))\}")
 _BRACES_LIMIT = 3
+_BRACED = 64
+"""Work of a word of a brace expansion."""
 _LONGEST = 1000
 """Of a sequence."""
 _ALWAYS_SET = re.compile(
@@ -63,7 +65,7 @@ class Expander:
             at, match = braces[0]
             head, tail = parts[at].text[: match.start()], parts[at].text[match.end() :]
             each = [replace(parts[at], text=head + text + tail) for text in _alternatives(match)]
-            self.variables.charge(len(each) * len(parts), parts[at].place)
+            self.variables.charge(len(each) * len(parts) * _BRACED, parts[at].place)
             words = ([*parts[:at], one, *parts[at + 1 :]] for one in each)
             return [field for word in words for field in self.fields(word, tested=tested)]
         done: list[Value] = []
@@ -160,6 +162,8 @@ class Expander:
     def _printed(self, part: Part) -> str | None:
         """What a substitution prints, of the few that print their own words; null: any other."""
         match = _PRINTS.fullmatch(part.text)
+        if match and match["name"] is None:
+            return "."
         if not match or (match["name"] == "cd") != bool(match["pwd"]) or self.depth > _DEPTH_LIMIT:
             return None
         self.depth += 1
@@ -275,7 +279,7 @@ PRINTED: dict[str, Callable[[Sequence[str]], str | None]] = {
 """What these commands print; `cd` with `pwd` behind it."""
 _PRINTS = re.compile(
     rf"\s*(?P<name>{'|'.join(PRINTED)})\s(?P<words>[^|;&<>]+)(?:&?>\s*/dev/null\s*)?(?:2>&1\s*)?"
-    r"(?P<pwd>(?:&&|;)\s*pwd(?:\s+-P)?)?\s*"
+    r"(?P<pwd>(?:&&|;)\s*pwd(?:\s+-P)?)?\s*|\s*pwd\s*"
 )
 
 

@@ -17,7 +17,7 @@ _VALUED_OF_SHELL = re.compile(r"[-+][a-z]*[oO]|--rcfile|--init-file")
 _MPI, _TASKS = PROGRAMS["mpi"], PROGRAMS["tasks"]
 QUEUES = PROGRAMS["queues"]
 _CONTAINER = re.compile(r"(?:nemo|megatron)[\w./-]*:v?\d")
-_EXPORTS = re.compile(r"--export=(?:(?:ALL|NONE|NIL),)?|(?:ALL|NONE|NIL),")
+_EXPORTS = re.compile(r"^(?:--export=(?:(?:ALL|NONE|NIL),)?|(?:ALL|NONE|NIL),)")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -59,7 +59,9 @@ def command_of(words: Sequence[Word], *, inside: bool = False) -> Command:
     trains = max((at for at, w in enumerate(words) if w.text[-3:] in (".py", "-m")), default=0)
     for at, word in enumerate(() if head in PROGRAMS["tools"] else words):
         is_known = not at or head in PROGRAMS["wrappers"]
-        named = _named(words, at) if is_known or at < trains else None
+        named = _named(words, at)
+        if named and named[0] != "shell" and not is_known and at >= trains:
+            named = None
         problems = () if is_known else (_unknown(words[0]),)
         if named and not (at and words[at - 1].text == "-w"):
             name, skipped = named
@@ -69,10 +71,10 @@ def command_of(words: Sequence[Word], *, inside: bool = False) -> Command:
             return Command("script", _file(words[at + 1 :]), tuple(words[: at + 1]), problems)
         if _SCRIPT.fullmatch(word.text):
             return Command("script", tuple(words[at:]), tuple(words[:at]), problems)
-        if at and head in PROGRAMS["remote"] and (" " in word.text or "=" in word.text):
+        is_wrapped = head not in QUEUES or "--wrap" in (words[at - 1].text, word.text[:6])
+        if at and head in PROGRAMS["remote"] and is_wrapped and " " in word.text.strip():
             text = replace(word, text=word.text.removeprefix("--wrap="))
-            if " " in text.text.strip():
-                return Command("shell", (text,), tuple(words[:at]))
+            return Command("shell", (text,), tuple(words[:at]))
     return Command("script", (), tuple(words)) if head in QUEUES else Command(None)
 
 
@@ -124,14 +126,15 @@ def _handed_over(arguments: Sequence[Word]) -> Command | None:
 
 
 def set_by(outer: Sequence[Word]) -> dict[str, Word]:
-    """Variables that `env`, `srun --export=ALL,NAME=VALUE`, `mpirun -x` and others set."""
+    """Variables that `env`, `srun --export=ALL,NAME=VALUE`, `qsub -v`, `mpirun -x` set."""
     found: dict[str, Word] = {}
-    for word in outer:
-        is_list = _EXPORTS.match(word.text)
-        texts = word.text[is_list.end() :].split(",") if is_list else [word.text]
+    for at, word in enumerate(outer):
+        is_list = _EXPORTS.match(word.text) or (at and outer[at - 1].text == "-v")
+        texts = _EXPORTS.sub("", word.text).split(",") if is_list else [word.text]
         for text in filter(_VARIABLE.fullmatch, texts):
             name, _, value = text.partition("=")
-            found[name] = replace(word, text=value)
+            is_known = not re.search(r"[$`<]", value)
+            found[name] = Word(value, word.place, () if is_known else word.unresolved)
     return found
 
 

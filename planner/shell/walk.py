@@ -184,6 +184,7 @@ class Walk(Frames):
             ]
             if len(header) == 1:
                 values = self.variables.positional or []
+            self.variables.charge_values(values, frame.place)
             is_known = len(header) > 1 or self.variables.positional is not None
             one = self.variables.settings.get(frame.word)
             if one and len(values) > 1:

@@ -114,6 +114,7 @@ def test_modules(command):
         ("catchsegv python -u x.py --tp 2", "python", True),
         ("wrap -- torchrun --nnodes 2 x.py --tp 2", "torchrun", True),
         ("torchrun --no-python numactl -N 0 python x.py --tp 2", "torchrun", False),
+        ("xargs -n1 bash -c 'torchrun x.py --tp 2'", "torchrun", False),
         ("env A=1 accelerate launch --no_python python x.py --tp 2", "accelerate", False),
     ],
 )
