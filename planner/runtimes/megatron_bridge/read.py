@@ -4,19 +4,21 @@ Keys become the options of Megatron-LM that they stand for, and its reader reads
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from trainplan.costmodel.architecture import ModelSpec, projections
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.presets import preset
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
+from trainplan.planner.runtimes.megatron_bridge.checks import bridge_checks
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of, plain
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
+from trainplan.planner.runtimes.megatron_bridge.read_source import Sources, read_recipe
 from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE, usual_dispatcher
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
@@ -24,15 +26,23 @@ from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.releases import listed
 from trainplan.planner.runtimes.megatron_lm.write import written_model
+from trainplan.planner.runtimes.python_source import Raised, Unread
+from trainplan.planner.runtimes.ranks import is_counted
 from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading, Request
-from trainplan.planner.shell import Launch, Problem, Verdict, Word
+from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
 ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
 """As `write_recipe.ADAPTERS` has it."""
+UNREAD_ADAPTERS = "which adapters it trains is not read"
 NESTED = "model.transformer."
 SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
-NOT_OURS = frozenset({"device_max_connections"})
+NOT_OURS = frozenset(
+    {
+        *("device_max_connections", "fp8_gather_needs_sharding"),
+        *("gather_overlap_needs_sharding", "gathers_overlap_with_reductions"),
+    }
+)
 """What Megatron-LM's own validator says, which Bridge does not run. Source: Megatron-Bridge
 @067f987d `src/megatron/bridge/training/config.py`, which asks for queues under FSDP alone."""
 
@@ -57,30 +67,73 @@ def recognises(launch: Launch) -> bool:
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
     written = _written(launch.arguments, strict=request.strict)
-    recipe, problems = _recipe(launch, written, strict=request.strict)
-    if problems:
+    recipe, problems = _recipe(launch, written, request)
+    if not launch.is_module and recipe is None:
         return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
     keys, wrong = _own_keys(written.keys, recipe, strict=request.strict)
     table = key_table("megatron_bridge")
-    given = dict(options_of(table, _with_precision(_base(recipe) | keys)))
-    model = request.model or (preset(recipe.model) if recipe else None)
-    shape = _shape(preset(recipe.model)) if recipe else {}
+    every = _in_effect(_with_precision(_base(recipe) | keys))
+    given = dict(options_of(table, every))
+    own = recipe.spec if recipe else None
+    model = request.model or own
+    shape = _shape(own) if own else {}
+    if recipe is not None:
+        variables = {name: Word(text, OF_RECIPE) for name, text in recipe.environment.items()}
+        launch = replace(launch, environment=variables | dict(launch.environment))
     flags = shape | _completed(given, model)
+    if own is not None and not shape:  # its own words say another model than these options would
+        flags = {flag: words for flag, words in flags.items() if flag not in SHAPE}
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
     lone = replace(launch, arguments=tuple(arguments), is_module=False)
-    reading = MEGATRON_LM.read(lone, replace(request, model=model))
+    whole = recipe is not None and recipe.file != OF_RECIPE.file
+    whole = whole and (is_counted(launch) or request.cluster is not None)
+    strict = request.strict or whole  # of a text that is read whole, what is absent is a default
+    reading = MEGATRON_LM.read(lone, replace(request, model=model, strict=strict))
+    wrong = (*problems, *wrong)
     given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
+    if recipe and not shape and LAYERS not in flags:
+        reading = replace(reading, problems=tuple(_of_degrees(reading.problems)))
+    if any(one.cause == "unread_value" for one in problems):
+        known = tuple(one for one in reading.problems if one.verdict != "illegal")
+        reading = replace(reading, job=None, layout=None, problems=known)
+    wrong = (*wrong, *bridge_checks(every))
+    reading = replace(reading, problems=tuple(_as_validated(reading.problems, every)))
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     if launch.is_module:
         return _adapted(found, request.text_of(f"{MODULE}.py"))
+    if recipe and recipe.adapters:
+        found = _adapted(found, recipe.adapters)
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
+
+
+def _in_effect(keys: dict[str, Word]) -> dict[str, Word]:
+    """Keys under the names that count, without those that nothing switches on."""
+    scope = keys.get(SCOPE)
+    if scope is not None and MODULES not in keys and scope.text.startswith("["):
+        keys = keys | {MODULES: scope}
+    off = keys.get("model.cpu_offloading", NOTHING).text != "true"
+    return {k: w for k, w in keys.items() if not (off and k.startswith("model.cpu_offloading"))}
+
+
+def _as_validated(problems: Iterable[Problem], keys: Mapping[str, Word]) -> Iterator[Problem]:
+    """As far as this runtime stops at the same: it checks fewer things than Megatron-LM."""
+    saves = any(keys.get(f"checkpoint.{one}", NOTHING).text != "null" for one in SAVED)
+    for one in problems:
+        if one.cause == "bad_value" and one.place in (OF_RECIPE, None):
+            yield replace(one, cause="unread_value", verdict="unread")
+        elif one.cause != "fsdp_checkpoint_format" or saves:
+            yield one
 
 
 def _adapted(found: Reading, recipe: str | None) -> Reading:
     """With the adapters of our own recipe, whose keys do not say them."""
     job, written = found.job, ADAPTED.search(recipe or "")
-    if job is None or job.model.trained or written is None:
+    if job is None or job.model.trained:
         return found
+    if written is None:
+        says = f"{UNREAD_ADAPTERS}: say --train with --model" if recipe else ""
+        unread = Problem("unread_adapters", "unread", says)
+        return replace(found, job=None, problems=(*found.problems, unread)) if recipe else found
     kind, modules, rank = written.groups()
     table = WHOLE if kind == "LoRA" else SEPARATE
     words = set(re.findall(r"\w+", modules))
@@ -126,27 +179,75 @@ def _written(words: Sequence[Word], *, strict: bool) -> Written:
 
 
 def _recipe(
-    launch: Launch, written: Written, *, strict: bool
+    launch: Launch, written: Written, request: Request
 ) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """The recorded recipe; none of our own exports, whose keys say everything."""
+    """What the recipe sets, by its text or as recorded; none of our own exports."""
     if launch.is_module:
         return None, ()
     stem = written.named.get("--model")
     word = written.named.get("--recipe", stem)
     if word is None:
         says = "neither --recipe nor --model says which recipe runs: add one"
-        verdict: Verdict = "illegal" if strict else "unread"
+        verdict: Verdict = "illegal" if request.strict else "unread"
         return None, (Problem("missing_recipe", verdict, says, launch.program.place),)
-    name = word.text if "--recipe" in written.named else f"{word.text}_pretrain_config"
-    if name in recipes():
-        return recipes()[name], ()
+    mode = written.named.get("--mode", NOTHING).text
+    task = {"sft": "sft", "lora": "peft", "dora": "peft"}.get(mode, "pretrain")
+    name = word.text if "--recipe" in written.named else f"{word.text}_{task}_config"
+    found = read_recipe(Sources(request.text_of, _root(launch.program.text)), name)
+    if isinstance(found, Raised):
+        says = f"{name[:80]} stops at {found.text}: take another recipe"
+        return None, (Problem("recipe_raises", "illegal", says, word.place),)
+    if isinstance(found, Unread):
+        says = f"what {name[:80]} sets is not read: {found.text}"
+        return None, (Problem("unread_recipe", "unread", says, word.place),)
+    found = found or recipes().get(name)
+    if found is not None:
+        return found, tuple(_unread(found, word, request))
     near = get_close_matches(name, recipes(), 3)
     hint = f" Near: {', '.join(near)}." if near else ""
     says = (
         f"what recipe {name[:80]!r} sets is not recorded, {len(recipes())} of pretraining are: "
-        f"read the configuration that a --dry-run of it saves, and export a plan for it.{hint}"
+        f"run this beside src/megatron/bridge of a checkout, whose text is read then.{hint}"
     )
     return None, (Problem("unknown_recipe", "unread", says, word.place),)
+
+
+def _root(program: str) -> str:
+    """The checkout that a program of its `scripts` is of."""
+    head, found, _ = program.rpartition("scripts/")
+    return head if found else ""
+
+
+def _unread(recipe: Recipe, word: Word, request: Request) -> Iterator[Problem]:
+    """What of a recipe is open."""
+    if recipe.spec is None and request.model is None:
+        says = f"its model is {recipe.trains}, which is no preset: give its config.json by --model"
+        yield Problem("unread_model", "unread", says, word.place)
+    table = key_table("megatron_bridge")
+    known = {text.partition("=")[0] for texts in table.keys.values() for text in texts}
+    for key, value in recipe.unread.items():
+        if key in known and key not in IDLE:
+            says = f"{key} is {value.text}, which only a run would tell: say {key}=VALUE"
+            yield Problem("unread_value", "unread", says, Place(recipe.file, value.line or None))
+
+
+IDLE = frozenset(
+    f"model.{name}"
+    for name in (
+        "cuda_graph_scope",
+        "moe_hybridep_num_sms",
+        "rotary_base",
+        "use_te_rng_tracker",
+        "use_transformer_engine_op_fuser",
+        "vocab_size",
+    )
+)
+"""Keys that recipes take from the model or switch off where it has them: none moves the price."""
+
+
+NOTHING = Word("null", OF_RECIPE)
+SCOPE, MODULES = "model.cuda_graph_scope", "model.cuda_graph_modules"
+SAVED = ("save", "load")
 
 
 def _base(recipe: Recipe | None) -> dict[str, Word]:
@@ -231,12 +332,36 @@ def _with_precision(keys: dict[str, Word]) -> dict[str, Word]:
 
 
 def _shape(model: ModelSpec) -> dict[str, list[Word]]:
-    """Options that say the model of a recipe."""
+    """Options that say the model of a recipe; none where Megatron-LM has none for it."""
     training = TrainingSpec(seq_length=1, global_batch_size=1)
     job = Job(model=model, training=training, cluster=parse_cluster("1x8:h100-sxm"))
-    return {
-        one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in written_model(job)
+    try:
+        written = list(written_model(job))
+    except UnsupportedError:
+        return {}
+    flags = {one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in written}
+    return flags if LAYERS in flags else {}
+
+
+def _of_degrees(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Without those that hang on the shape, which no option says."""
+    for one in problems:
+        if one.verdict != "illegal" or one.cause in OF_DEGREES:
+            yield one
+
+
+LAYERS = "--num-layers"
+SHAPE = frozenset(
+    {LAYERS, "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--kv-channels"}
+)
+OF_DEGREES = frozenset(
+    {
+        *("degrees_divide_world", "experts_fold_into_ranks", "micro_batch_divides_batch"),
+        *("stages_fill_pipeline", "hierarchical_sizes", "cp_divides_sequence"),
+        *("fsdp_checkpoint_format", "learning_rates"),
     }
+)
+"""Causes that only degrees, batch and length are needed for."""
 
 
 def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict[str, list[Word]]:

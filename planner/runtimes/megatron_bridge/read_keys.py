@@ -57,7 +57,8 @@ def plain(text: str) -> str:
 
 def options_of(table: KeyTable, keys: Mapping[str, Word]) -> Iterator[tuple[str, list[Word]]]:
     """Options of Megatron-LM that say the same, each with the words of its values."""
-    written = {key: replace(word, text=plain(word.text)) for key, word in keys.items()}
+    stated = {key: word for key, word in keys.items() if word.text.lower() not in NOTHING}
+    written = {key: replace(word, text=plain(word.text)) for key, word in stated.items()}
     latent = written.get("model.multi_latent_attention")
     alongside = (LATENT,) if latent is not None and latent.text == "true" else ()
     for flag, templates in table.of(alongside).items():

@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.presets import preset
+from trainplan.planner.runtimes.python_source import Unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +16,28 @@ class Recipe:
     """One recipe of pretraining."""
 
     name: str
-    model: str
-    """Preset of the catalog."""
+    model: str | None
+    """Preset of the catalog; null: of no model that is there."""
     nested: bool
     """Its keys of `model.` stand under `model.transformer.`."""
     keys: Mapping[str, str]
+    file: str = "recipe"
+    """Where what it sets stands."""
+    unread: Mapping[str, Unread] = field(default_factory=dict)
+    """Keys that only a run would tell."""
+    trains: str = ""
+    """The model, in the recipe's words."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    shape: ModelSpec | None = None
+    """Of a model that the recipe spells out in words that Megatron-LM has no options for."""
+
+    adapters: str | None = None
+    """As `write_recipe.ADAPTERS` has them; null: all is trained."""
+
+    @property
+    def spec(self) -> ModelSpec | None:
+        """The model, where it is known."""
+        return preset(self.model) if self.model else self.shape
 
 
 @cache

@@ -1,6 +1,7 @@
 """torchtitan: `torchrun -m torchtitan.train --module M --config F`, and its older TOML files."""
 
 from trainplan.planner.runtimes.keys import Entry, Notes, exact
+from trainplan.planner.runtimes.python_source import Made, Unread, module_of, returned
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, LOSS, MODEL, SECTIONS
 from trainplan.planner.runtimes.torchtitan.read.command import override, selected
@@ -8,7 +9,6 @@ from trainplan.planner.runtimes.torchtitan.read.config import Config, flattened,
 from trainplan.planner.runtimes.torchtitan.read.job import job_of
 from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, read_model
 from trainplan.planner.runtimes.torchtitan.read.older import RELEASE, read_toml
-from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread, module_of, returned
 from trainplan.planner.runtimes.torchtitan.write import COMMIT
 from trainplan.planner.runtimes.torchtitan.write.facts import modules, ready_made
 from trainplan.planner.shell import Launch, Place, Verdict, Word

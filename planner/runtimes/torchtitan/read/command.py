@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainplan.planner.runtimes.keys import Entry
+from trainplan.planner.runtimes.python_source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT
 from trainplan.planner.runtimes.torchtitan.read.config import Config
-from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.write.facts import keys
 from trainplan.planner.shell import Verdict, Word
 

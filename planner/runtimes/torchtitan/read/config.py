@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trainplan.planner.runtimes.keys import Entry, Keys, Name, Option
+from trainplan.planner.runtimes.python_source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, SECTIONS
-from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread
 from trainplan.planner.shell import Place
 
 T = TypeVar("T")

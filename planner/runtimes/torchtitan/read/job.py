@@ -12,6 +12,7 @@ from trainplan.costmodel.layout import Layout, OffloadSpec, Schedule
 from trainplan.costmodel.runtimes import FILLED, RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.runtimes.keys import Name
+from trainplan.planner.runtimes.python_source import Made
 from trainplan.planner.runtimes.ranks import is_counted, machines_of, ranks_of
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
@@ -30,7 +31,6 @@ from trainplan.planner.runtimes.torchtitan.read.pipeline import (
     schedule_of,
     stages_of,
 )
-from trainplan.planner.runtimes.torchtitan.read.source import Made
 from trainplan.planner.shell import Launch
 
 LOSS_CHUNKS = RUNTIMES["torchtitan"].tiling.loss_chunks

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Dispatcher, Precision
 from trainplan.costmodel.presets import preset, preset_names
-from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread
+from trainplan.planner.runtimes.python_source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.write.facts import Flavour, flavours, what_it_builds
 from trainplan.planner.runtimes.torchtitan.write.model import QUANTIZED
 

@@ -13,12 +13,12 @@ from trainplan.costmodel.job import Precision
 from trainplan.costmodel.presets import preset_names
 from trainplan.planner.runtimes.keys import Entry
 from trainplan.planner.runtimes.keys import Option as Key
+from trainplan.planner.runtimes.python_source import Made
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.command import Option, literal, options
 from trainplan.planner.runtimes.torchtitan.read.config import Config
 from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, as_preset, model_of_flavour
-from trainplan.planner.runtimes.torchtitan.read.source import Made
 from trainplan.planner.shell import Place, Word
 
 P, T = "parallelism", "training"

@@ -254,9 +254,9 @@ def test_what_another_line_may_cure_is_not_judged():
     [
         "config.parallelism.tensor_parallel_degree = int(os.environ['TP'])",
         "config.parallelism.tensor_parallel_degree = pick()",
-        "config.parallelism.tensor_parallel_degree = [2][0]",
+        "config.parallelism.tensor_parallel_degree = [2][N]",
         "if FAST: config.parallelism.tensor_parallel_degree = 2",
-        "for d in (1, 2): config.parallelism.tensor_parallel_degree = d",
+        "for d in degrees(): config.parallelism.tensor_parallel_degree = d",
         "config.parallelism = pick()",
     ],
 )
@@ -265,6 +265,19 @@ def test_what_only_a_run_would_tell_is_unread_with_its_line(line):
     (problem,) = (p for p in reading.problems if p.verdict == "unread")
     assert problem.cause == "unread_value"
     assert (problem.place.file, problem.place.line) == ("my_config.py", 4)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "config.parallelism.tensor_parallel_degree = [2][0]",
+        "for d in (1, 2): config.parallelism.tensor_parallel_degree = d",
+        "if 2 in [1, 2]: config.parallelism.tensor_parallel_degree = 2",
+    ],
+)
+def test_what_the_text_alone_decides_is_read(line):
+    reading = changed(line)
+    assert (reading.problems, reading.layout.tp) == ((), 2)
 
 
 def test_functions_of_the_module_are_followed_where_they_change_a_config():
