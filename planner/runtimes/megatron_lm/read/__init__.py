@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from trainplan.planner.runtimes.megatron_lm.read.programs import (
+    is_deepspeed,
+    is_of_fork,
+    read_of_fork,
+)
 from trainplan.planner.runtimes.megatron_lm.read.reader import read
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM as EXPORTER
-from trainplan.planner.runtimes.reading import Reader
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.shell import Launch
 
 NOT_WRITTEN: Mapping[str, str] = MappingProxyType(
@@ -30,11 +35,17 @@ PROGRAMS = frozenset({"pretrain_gpt.py"})
 
 
 def recognises(launch: Launch) -> bool:
-    """Is it the program that trains such models, and not its namesake of Megatron-DeepSpeed?"""
-    namesake = any(word.text.startswith("--deepspeed") for word in launch.arguments)
-    if launch.is_module or namesake or launch.starter == "deepspeed":
-        return False
-    return PurePosixPath(launch.program.text).name in PROGRAMS
+    """Is it the program that trains such models, or one of a fork with its options?"""
+    return not launch.is_module and (
+        PurePosixPath(launch.program.text).name in PROGRAMS or is_of_fork(launch)
+    )
 
 
-MEGATRON_LM = Reader(EXPORTER.runtime, recognises, read)
+def read_any(launch: Launch, request: Request) -> Reading:
+    """A launch of this release, of a fork's program, or of Megatron-DeepSpeed."""
+    if PurePosixPath(launch.program.text).name in PROGRAMS and not is_deepspeed(launch):
+        return read(launch, request)
+    return read_of_fork(launch, request)
+
+
+MEGATRON_LM = Reader(EXPORTER.runtime, recognises, read_any)

@@ -28,6 +28,7 @@ from trainplan.planner.runtimes.megatron_lm.read.releases import (
     meaning,
     own_words,
     spelling,
+    value_of,
 )
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 from trainplan.planner.shell import Problem, Word
@@ -132,6 +133,8 @@ class _Parser:
         if equals:
             follow = (Word(attached, word.place, word.unresolved),)
         taken = follow[: _most(option)]
+        if not self.strict:
+            taken = tuple(value_of(option.flag, value) for value in taken)
         self.problems += _wrong(option, word, taken, attached=bool(equals), strict=self.strict)
         self.given[option.dest] = _given(option, word, taken)
         for _ in () if equals else taken:

@@ -176,7 +176,9 @@ def _wrong_value(
             return True
         return False
 
-    if absence and broken(absence.facts) and absence.of(Check("bad_value", broken, says)):
+    if absence and not broken(absence.facts):
+        return Problem("bad_value", "unmodelled", says)
+    if absence and absence.of(Check("bad_value", broken, says)):
         return Problem("bad_value", "unread", NOT_STATED + says, absent=True)
     return Problem("bad_value", "illegal", says)
 

@@ -22,6 +22,8 @@ GATED_GELU = ("geglu", "gelu_tanh")
 KINDS = ("nothing", "run", "model")
 LARGEST_LIST = 4096
 """Entries of a list of layers that are read."""
+FEW = 3
+"""Of so many options with underscores a sentence tells; one or two are of the starter."""
 SPELLED = 12
 """Options of one kind that a sentence lists."""
 
@@ -58,6 +60,12 @@ def meaning(flag: str, values: Sequence[Word]) -> str | None:
     if isinstance(found, Mapping):
         return found.get(values[0].text if values else "")
     return None if found is None else str(found)
+
+
+def value_of(flag: str, word: Word) -> Word:
+    """A value by the name that this release has for it."""
+    text = table()["values"].get(flag, {}).get(word.text)
+    return word if text is None else replace(word, text=text)
 
 
 def instead(flag: str) -> str | None:
@@ -120,7 +128,7 @@ def foreign_problems(unknown: Sequence[Foreign], read: Mapping[str, str]) -> Ite
 
 def spelling(underscored: Sequence[Word]) -> Iterator[Problem]:
     """That options are spelled as a fork spells them."""
-    if underscored:
+    if len(underscored) >= FEW:
         name = shown(underscored[0].text)
         says = f"{name} and others with underscores, as a fork has them: read as with dashes"
         yield Problem("other_spelling", "unread", says, underscored[0].place)
@@ -144,6 +152,8 @@ def applied(arguments: Arguments, *, unbiased: bool) -> Arguments:
     if unbiased and "use_bias" not in arguments.own:
         found[keys.BIASES] = Given(value=False, flag="--use-bias", written="", place=COMMAND_LINE)
     own, layers = arguments.own, arguments.count(keys.LAYERS)
+    if arguments.text(keys.RECOMPUTE) == "full" and keys.RECOMPUTED_LAYERS not in found:
+        found[keys.RECOMPUTED_LAYERS] = replace(found[keys.RECOMPUTE], value=1)
     if FIRST_DENSE in own and layers:
         every = arguments.whole(keys.EXPERT_LAYERS) or 1
         first = _number(own[FIRST_DENSE])

@@ -192,15 +192,14 @@ def test_text_that_is_no_configuration_is_a_problem(text):
     assert set(causes(read(text))) == {"unread_config"}
 
 
-def test_megatron_deepspeed_is_not_read_as_megatron_lm():
+def test_a_program_of_megatron_under_deepspeed_is_of_its_own_reader():
     for made in (
         launch("--deepspeed_config", "ds.json", program="pretrain_gpt.py"),
         launch(program="x/pretrain_gpt.py", starter="deepspeed"),
     ):
-        assert not MEGATRON_LM.recognises(made)
-        assert DEEPSPEED.recognises(made)
+        assert MEGATRON_LM.recognises(made)
+        assert "megatron_deepspeed" in causes(MEGATRON_LM.read(made, Request()))
         assert causes(read(of=made)) == {"megatron_deepspeed": "unread"}
-    assert MEGATRON_LM.recognises(launch(program="pretrain_gpt.py"))
 
 
 def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():

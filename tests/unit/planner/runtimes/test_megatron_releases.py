@@ -100,3 +100,44 @@ def test_a_value_of_a_fork_is_taken_as_the_default():
     reading = read("--moe-token-dispatcher-type alltoall_seq " + EXPERTS)
     assert reading.legal is True
     assert "a value of a fork" in says(reading, "foreign_value")
+
+
+def test_a_program_of_a_fork_is_known_by_its_options():
+    assert MEGATRON_LM.recognises(launch(PLAIN, program="pretrain_qwen.py"))
+    assert MEGATRON_LM.recognises(launch(PLAIN.replace("num-layers", "num_layers"), program="x.py"))
+    assert not MEGATRON_LM.recognises(launch(PLAIN, program="pretrain_bert.py"))
+    assert not MEGATRON_LM.recognises(launch(PLAIN, program="tasks/main.py"))
+    assert not MEGATRON_LM.recognises(launch(PLAIN + "--rollout-batch-size 8", program="train.py"))
+    assert not MEGATRON_LM.recognises(launch("--num-layers 8", program="train.py"))
+
+
+def test_what_this_release_alone_stops_at_is_no_verdict_on_a_fork():
+    flags = "--swiglu --squared-relu"
+    assert read(flags).legal is False
+    reading = MEGATRON_LM.read(launch(PLAIN + flags, program="pretrain_qwen.py"), REQUEST)
+    assert reading.legal is None
+    assert "pretrain_qwen.py may not" in says(reading, "one_activation")
+    odd = launch(PLAIN + "--tensor-model-parallel-size 3", program="pretrain_qwen.py")
+    assert MEGATRON_LM.read(odd, REQUEST).legal is False
+
+
+ZERO = '{"zero_optimization": {"stage": 3}}'
+
+
+@pytest.mark.parametrize(
+    ("flags", "stage"),
+    [
+        ("--zero-stage 0", 0),
+        ("--zero-stage=1", 1),
+        ("--deepspeed_config ds.json", 3),
+        ("--deepspeed_config=ds.json", 3),
+        ("--deepspeed_config other.json", 1),
+        ("", 1),
+    ],
+)
+def test_megatron_deepspeed_is_read_with_its_stage(flags, stage):
+    request = Request(cluster=REQUEST.cluster, text_of={"ds.json": ZERO}.get)
+    reading = MEGATRON_LM.read(launch(PLAIN + "--deepspeed " + flags), request)
+    assert reading.layout.zero_stage == stage
+    assert reading.legal is True
+    assert "priced as Megatron-LM" in says(reading, "megatron_deepspeed")
