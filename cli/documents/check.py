@@ -188,13 +188,10 @@ class CheckDocument(Document):
             where = f" ({place})" if place else ""
             text = f"{lacks} {reading.runtime} refuses it{where}: {first.says}{more}.".lstrip()
         elif reading.legal is None:
-            unread = [p for p in reading.problems if p.verdict == "unread"]
-            open_one = next((p for p in unread if p.absent), next(iter(unread), None))
-            step = (
-                f" As it stands: {seconds(found.estimate.step_time_s)} a step."
-                if found.estimate
-                else ""
-            )
+            unread = (p for p in reading.problems if p.verdict == "unread")
+            open_one = min(unread, key=lambda p: (not p.absent, p.cause in OF_SCRIPT), default=None)
+            cost = found.estimate
+            step = f" As it stands: {seconds(cost.step_time_s)} a step." if cost else ""
             text = f"Not judged: {open_one.says if open_one else found.untried}.{step}"
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
@@ -217,6 +214,8 @@ def _other_model(found: LaunchCheck) -> str:
     return f"Priced without {causes[OTHER_MODEL].partition(':')[0]}, which may change the model. "
 
 
+OF_SCRIPT = ("branch_unread", "script_stops", "shell_unread", "slurm_array", "starter_unread")
+"""What of a script was not followed: it may bear on nothing, so other reasons come before it."""
 OTHER_MODEL = "unread_model_option"
 SPELLED_OUT = 3
 """Settings of a cure that the sentence spells out; more are counted."""
