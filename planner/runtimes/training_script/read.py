@@ -39,7 +39,7 @@ def text_of(notes: Notes, path: Word, request: Request) -> str | None:
 
     Where a run would tell the folder, as in exported scripts, it is sought beside the launch.
     """
-    name = path.text.rpartition("/")[2] if path.unresolved else path.text
+    name = path.text.rpartition("/")[2] if path.unresolved or "$" in path.text else path.text
     text = None if "$" in name or not name else request.text_of(name)
     if text is None:
         says = f"there is no {path.text} to read: give that file alone, or run beside it"
