@@ -12,7 +12,7 @@ from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.kinds import Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, offloads, recomputes
 from trainplan.costmodel.model import expert_hidden, query_columns, value_columns
@@ -162,17 +162,19 @@ def row_blocks(candidates: Candidates) -> RowBlocks:
         selective(block, key, table, some) for block, some in zip(kinds.layers, copies, strict=True)
     )
     module = [(kinds.layers[kind], layers[kind]) for kind in candidates.job.model.kinds_of_module]
-    return RowBlocks(kinds, key, layers, _prediction(kinds, key, module, table))
+    again = (table.recompute == FULL) & (table.recompute_method == UNIFORM)
+    again &= candidates.traits.recompute.layers != "every_kth"
+    return RowBlocks(kinds, key, layers, _prediction(kinds, key, module, again))
 
 
 def _prediction(
-    kinds: Blocks, key: IntColumn, module: Sequence[tuple[Block, Selective]], table: LayoutTable
+    kinds: Blocks, key: IntColumn, module: Sequence[tuple[Block, Selective]], again: BoolColumn
 ) -> Selective:
     """The layers inside a multi-token-prediction module: uniform recomputation repeats them too.
 
-    Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves them whole).
+    Source: Megatron Core multi_token_prediction.py:1621 (the block method leaves them whole);
+    pytorch/torchtitan distributed/activation_checkpoint.py (of a decoder `layers` alone).
     """
-    again = (table.recompute == FULL) & (table.recompute_method == UNIFORM)
     inputs = kinds.layer_input_bytes[key]
     dropped = sum_columns(
         np.where(again, whole.saved_bytes[key] - inputs, layer.dropped_bytes)

@@ -37,6 +37,7 @@ READ = (
     "megatron_lm.read:MEGATRON_LM",
     "megatron_bridge.read:MEGATRON_BRIDGE",
     "torchtitan.read:TORCHTITAN",
+    "fsdp2.read:FSDP2",
     "arctic_training:READER",
     "hf_trainers.read:HF_TRAINERS",
     "deepspeed.read:DEEPSPEED",

@@ -37,6 +37,12 @@ CHECKED = (
 )
 TYPES: Mapping[str, str] = {"bf16": "torch.bfloat16", "fp32": "None"}
 """What weights are gathered and multiplied in; None: as they are stored."""
+SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "norm_eps", "rope_theta"),
+    "tie_word_embeddings",
+)
+"""Fields of a model that stand in the module, in capitals."""
 OPTIONS: Mapping[str, tuple[object, ...]] = {
     "attention": ("flash",),
     "dropout": (False,),
@@ -75,7 +81,6 @@ def export_fsdp2(job: Job, layout: Layout) -> LaunchConfig:
         notes=tuple(_notes(job)),
         files=(ConfigFile(f"{MODULE}.py", _module((*head, *stated), settings)),),
         keys=tuple(settings.items()),
-        read_back=False,
     )
 
 
@@ -87,17 +92,12 @@ def _module(head: tuple[str, ...], settings: Mapping[str, str]) -> str:
 
 
 def _model(model: ModelSpec) -> dict[str, str]:
-    names = (
-        *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-        *("num_attention_heads", "num_key_value_heads", "head_dim", "norm_eps", "rope_theta"),
-        "tie_word_embeddings",
-    )
     scaling, scaled = model.rope_scaling, None
     if scaling is not None:
         limits = (scaling.low_freq_factor or 1.0, scaling.high_freq_factor or 4.0)
         length = scaling.original_max_position_embeddings or model.max_position_embeddings
         scaled = (scaling.factor, *limits, length)
-    return {name.upper(): repr(getattr(model, name)) for name in names} | {
+    return {name.upper(): repr(getattr(model, name)) for name in SIZES} | {
         "LLAMA3_SCALING": repr(scaled)
     }
 

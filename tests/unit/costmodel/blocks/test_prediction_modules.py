@@ -55,6 +55,24 @@ def test_what_a_module_recomputes_is_that_of_its_layers():
     assert (rows.mtp.dropped_bytes > 0).all()
 
 
+@pytest.mark.parametrize(("runtime", "one_price"), [("torchtitan", True), ("megatron-lm", False)])
+def test_torchtitan_recomputes_its_layers_and_no_module_by_either_method(runtime, one_price):
+    model = preset("deepseek-v3")
+    cluster = parse_cluster("8x8:b200")
+    training = TrainingSpec(seq_length=8192, global_batch_size=512, precision="bf16")
+    job = Job(model=model, training=training, cluster=cluster, runtime=runtime)
+    methods = {"uniform": 1, "block": model.num_hidden_layers}
+    layouts = [
+        Layout(dp=64, recompute="full", recompute_method=method, recompute_num_layers=number)
+        for method, number in methods.items()
+    ]
+    table = LayoutTable.of(layouts)
+    rows = row_blocks(context_of(job, machine_of(cluster, "bf16")).with_table(table))
+    uniform, block = rows.mtp.seconds
+    assert bool(uniform == block) is one_price
+    assert bool(rows.mtp.saved_bytes[0] == rows.mtp.saved_bytes[1]) is one_price
+
+
 def test_modules_of_the_same_weights_hold_them_once():
     two = {"num_nextn_predict_layers": 2, "nextn_layers": (ATTENTION, MOE)}
     found = {}
