@@ -100,7 +100,8 @@ def read(launch: Launch, request: Request) -> Reading:
     reading = replace(reading, problems=tuple(_as_validated(reading.problems, every)))
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     if launch.is_module:
-        return _adapted(found, request.text_of(f"{MODULE}.py"))
+        own_text = request.text_of(f"{MODULE}.py") or ""
+        return _adapted(found, own_text) if ADAPTED.search(own_text) else found
     if recipe and recipe.adapters:
         found = _adapted(found, recipe.adapters)
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
@@ -125,15 +126,15 @@ def _as_validated(problems: Iterable[Problem], keys: Mapping[str, Word]) -> Iter
             yield one
 
 
-def _adapted(found: Reading, recipe: str | None) -> Reading:
+def _adapted(found: Reading, recipe: str) -> Reading:
     """With the adapters of our own recipe, whose keys do not say them."""
-    job, written = found.job, ADAPTED.search(recipe or "")
+    job, written = found.job, ADAPTED.search(recipe)
     if job is None or job.model.trained:
         return found
     if written is None:
-        says = f"{UNREAD_ADAPTERS}: say --train with --model" if recipe else ""
+        says = f"{UNREAD_ADAPTERS}: say --train with --model"
         unread = Problem("unread_adapters", "unread", says)
-        return replace(found, job=None, problems=(*found.problems, unread)) if recipe else found
+        return replace(found, job=None, problems=(*found.problems, unread))
     kind, modules, rank = written.groups()
     table = WHOLE if kind == "LoRA" else SEPARATE
     words = set(re.findall(r"\w+", modules))
