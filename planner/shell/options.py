@@ -1,8 +1,8 @@
 """Options of the programs that start training, apart from those of the program they start."""
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 
 from trainplan.planner.shell.launch import Problem, Word
@@ -85,7 +85,16 @@ def split(words: Sequence[Word], options: Options) -> Split:
             problems.append(Problem("starter_option_unknown", "illegal", says, word.place))
     program = words[at] if at < len(words) else None
     arguments = tuple(words[at + 1 :])
+    if not _is_program(program, given):  # perhaps a value, and its line was not read
+        problems = [replace(one, verdict="unread") for one in problems]
     return Split(given, tuple(others), program, "module" in given, arguments, tuple(problems))
+
+
+def _is_program(word: Word | None, given: Mapping[str, Word]) -> bool:
+    """Is it surely a program, by its ending or by an option that says so?"""
+    return bool({"module", "no_python"} & given.keys()) or (
+        word is not None and bool(word.unresolved or word.text.endswith((".py", ".sh")))
+    )
 
 
 def _named(word: Word, options: Options) -> tuple[str, Word | None]:

@@ -15,7 +15,7 @@ from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED, job_of
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
-from trainplan.planner.runtimes.ranks import ranks_of
+from trainplan.planner.runtimes.ranks import is_counted, ranks_of
 from trainplan.planner.runtimes.reading import Origin, Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATED,
@@ -63,7 +63,7 @@ def read(launch: Launch, request: Request) -> Reading:
 
     Under DeepSpeed these are what that engine takes.
     """
-    notes = Notes(problems=list(launch.problems))
+    notes = Notes(problems=list(launch.problems), strict=request.strict)
     keys, script = mesh.keys_of(notes, launch, request), script_of(launch.arguments)
     of = (mesh.RUNTIME, mesh.COMMIT)
     if keys is None:
@@ -152,7 +152,8 @@ def _read(
     kind = _kind(keys, ranks)
     if kind is None:
         return None, None
-    degrees = _degrees(keys, ranks or ranks_of(launch, request))
+    counted = keys.has(mesh.RANKS) or is_counted(launch) or request.cluster is not None
+    degrees = _degrees(keys, ranks or ranks_of(launch, request), counted=counted)
     model, length = model_of(notes, request, script), sequence_of(notes, request, script)
     quantised = model is not None and model.trained is not None and model.trained.quantised
     _check_kind(keys, kind, quantised=quantised)
@@ -202,7 +203,7 @@ def _check_kind(keys: Keys, kind: str, *, quantised: bool) -> None:
     elif keys.of(mesh.VERSION) == 1:
         if any(key.startswith(f"{mesh.PARALLEL}.") for key in keys.entries):
             says = "parallelism_config needs fsdp_version 2: set it"
-            keys.problem("parallelism_needs_fsdp2", "illegal", says, mesh.VERSION)
+            keys.stops("parallelism_needs_fsdp2", says, mesh.VERSION)
         if not quantised:
             says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
             keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
@@ -274,8 +275,11 @@ class Degrees(NamedTuple):
         return self.dp * self.tp * self.cp
 
 
-def _degrees(keys: Keys, ranks: int | None) -> Degrees | None:
-    """Degrees that fill the ranks; null: the runtime stops, or it cannot be known."""
+def _degrees(keys: Keys, ranks: int | None, *, counted: bool) -> Degrees | None:
+    """Degrees that fill the ranks; null: the runtime stops, or it cannot be known.
+
+    `counted`: are all ranks stated?
+    """
     if keys.of(mesh.SP) > 1:
         says = "sequence parallelism of Accelerate needs DeepSpeed: use cp_size, or DeepSpeed"
         keys.problem("sequence_parallel_backend", "illegal", says, mesh.SP)
@@ -292,7 +296,10 @@ def _degrees(keys: Keys, ranks: int | None) -> Degrees | None:
             f"dp_replicate {degrees.replicate} * dp_shard {degrees.shard} * tp {degrees.tp} * cp "
             f"{degrees.cp} is not the {ranks} ranks: change one"
         )
-        keys.problem("world_size", "illegal", says, mesh.SHARD)
+        sizes = (mesh.SHARD, mesh.REPLICATE, mesh.TP, mesh.CP)
+        keys.stops(
+            "world_size", says, *(sizes if ranks % degrees.ranks == 0 else ()), stated=counted
+        )
         return None
     return degrees
 
@@ -313,7 +320,9 @@ def _batch(
             f"{whole} sequences of a step are not {micro.value} of a micro batch * {degrees.dp} "
             f"replicas * {'some' if given is None else given} accumulated: change one"
         )
-        notes.problem("micro_batch_divides_batch", "illegal", says, micro.place)
+        stated = micro.origin == "stated" and (given is not None or whole % at_once)
+        verdict: Verdict = "illegal" if stated else "unread"
+        notes.problem("micro_batch_divides_batch", verdict, says, micro.place)
         return None
     if whole > at_once:
         notes.note("training.sync_each_batch", Entry(value=True, origin="assumed", written=SYNC))

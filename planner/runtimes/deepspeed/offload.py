@@ -242,7 +242,7 @@ def check_offload(keys: Keys, layout: Layout, model: ModelSpec) -> None:
     for cause, key, says in _unlike(keys, layout):
         keys.problem(cause, "unmodelled", says, key)
     for cause, key, says in _stopping(keys, layout, model):
-        keys.problem(cause, "illegal", says, key)
+        keys.stops(cause, says, key)
 
 
 def _sections(layout: Layout) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from trainplan.planner.runtimes.deepspeed.offload import (
 )
 from trainplan.planner.runtimes.deepspeed.tiles import SWITCHES
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
-from trainplan.planner.runtimes.ranks import ranks_of
+from trainplan.planner.runtimes.ranks import is_counted, ranks_of
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATIONS,
@@ -66,7 +66,7 @@ def _options_of(launch: Launch) -> Mapping[str, tuple[Word | None, Word]]:
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its JSON and its arguments say them."""
-    notes = Notes(problems=list(launch.problems))
+    notes = Notes(problems=list(launch.problems), strict=request.strict)
     job, layout = _read(notes, launch, request)
     return Reading(
         engine.RUNTIME, engine.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
@@ -93,11 +93,12 @@ def job_of(
     """What keys of the engine and arguments of a script say, for a runtime that has this engine."""
     notes = keys.notes
     engine.check_keys(keys)
-    degrees = _degrees(keys, ranks_of(launch, request), script)
+    counted = is_counted(launch) or request.cluster is not None
+    degrees = _degrees(keys, ranks_of(launch, request), counted=counted)
     model, length = model_of(notes, request, script), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
-    batch = _batch(keys, script, degrees, request)
+    batch = _batch(keys, script, degrees, request, all_stated=counted)
     if batch is None or not batch_fits(notes, batch.whole, length):
         return None, None
     cluster = cluster_of(notes, launch, request, degrees.ranks)
@@ -154,7 +155,8 @@ class Degrees(NamedTuple):
         return self.tp * self.sp * self.dp
 
 
-def _degrees(keys: Keys, ranks: int | None, script: Script) -> Degrees | None:
+def _degrees(keys: Keys, ranks: int | None, *, counted: bool) -> Degrees | None:
+    """Null: they do not fill the ranks, or it cannot be known; `counted`: are all ranks stated?"""
     tp, sp = max(1, keys.of(engine.TP)), keys.of(engine.SP)
     if ranks is None:
         whole, each, steps = map(keys.count, (engine.BATCH, engine.MICRO, engine.STEPS))
@@ -166,8 +168,8 @@ def _degrees(keys: Keys, ranks: int | None, script: Script) -> Degrees | None:
             return None
     if ranks % (tp * sp):
         says = f"autotp_size {tp} * sequence_parallel_size {sp} must divide the {ranks} ranks"
-        keys.problem(
-            "world_size", "illegal", f"{says}: change one", engine.TP if tp > 1 else engine.SP
+        keys.stops(
+            "world_size", f"{says}: change one", engine.TP if tp > 1 else engine.SP, stated=counted
         )
         return None
     return Degrees(tp, sp, ranks // (tp * sp))
@@ -182,7 +184,9 @@ class Batch(NamedTuple):
     """Of a step, over all replicas."""
 
 
-def _batch(keys: Keys, script: Script, degrees: Degrees, request: Request) -> Batch | None:
+def _batch(
+    keys: Keys, script: Script, degrees: Degrees, request: Request, *, all_stated: bool
+) -> Batch | None:
     """The triad, of which the runtime fills in what is missing; null: it stops."""
     counted = degrees.ranks // degrees.sp
     whole = keys.count(engine.BATCH)
@@ -204,7 +208,7 @@ def _batch(keys: Keys, script: Script, degrees: Degrees, request: Request) -> Ba
             f"{engine.BATCH} = {whole} is not {engine.MICRO} {micro} * {engine.STEPS} {steps} * "
             f"{counted} ranks: change one, or leave one of the three out"
         )
-        keys.problem("micro_batch_divides_batch", "illegal", says, engine.BATCH)
+        keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=all_stated)
         return None
     whole = micro * steps * degrees.dp
     if request.global_batch_size not in (None, whole):
@@ -250,8 +254,10 @@ def _states(keys: Keys, precision: str) -> str:
             f"{engine.MASTERS} and {engine.MOMENTS} are priced together, in bf16 alone: priced "
             "without; set both or none"
         )
-        wrong = bool(moments and not masters)
-        keys.problem("narrow_states", "illegal" if wrong else "unmodelled", says, engine.MASTERS)
+        if moments and not masters:
+            keys.stops("narrow_states", says, engine.MASTERS, engine.MOMENTS)
+        else:
+            keys.problem("narrow_states", "unmodelled", says, engine.MASTERS)
     found = "bf16" if masters and moments and precision == "bf16" else "o0"
     keys.notes.note("training.state_precision", keys.entry(found, engine.MASTERS, engine.MOMENTS))
     return found

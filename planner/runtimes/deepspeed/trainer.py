@@ -181,7 +181,7 @@ class Trainer:
 
     def read(self, launch: Launch, request: Request) -> Reading:
         """The job and the layout of a launch, as far as its YAML says them."""
-        notes = Notes(problems=list(launch.problems))
+        notes = Notes(problems=list(launch.problems), strict=request.strict)
         job, layout = self._read(notes, launch, request)
         fields, problems = tuple(notes.fields), tuple(notes.problems)
         return Reading(self.traits.name, self.version, job, layout, fields, problems)

@@ -93,7 +93,10 @@ def test_without_a_file_and_options_the_default_of_the_machine_is_not_read():
         (fsdp(fsdp_version=1), "fsdp_version", "unmodelled"),
         ({**fsdp(fsdp_version=1), **parallel(dp_shard_size=8)},
          "parallelism_needs_fsdp2", "illegal"),
-        (parallel(dp_shard_size=4), "world_size", "illegal"),
+        (parallel(dp_shard_size=4), "world_size", "unread"),
+        (parallel(dp_shard_size=3), "world_size", "illegal"),
+        (parallel(dp_shard_size=4, tp_size=1, cp_size=1, dp_replicate_size=1),
+         "world_size", "illegal"),
         (parallel(dp_shard_size=4, sp_size=2), "sequence_parallel_backend", "illegal"),
         (fsdp(fsdp_offload_params=True), "offload_params", "unmodelled"),
         (fsdp(fsdp_activation_checkpointing=True),
@@ -136,7 +139,10 @@ def test_no_is_a_precision_though_yaml_reads_it_as_false():
 
 
 def test_a_batch_that_does_not_divide_is_told():
-    assert causes(read(batch=63)) == {"micro_batch_divides_batch": "illegal"}
+    assert causes(read(batch=63)) == {"micro_batch_divides_batch": "unread"}
+    stated = launch("--per_device_train_batch_size", 2, starter="accelerate", nodes=None, gpus=None,
+                    starter_arguments=("--config_file", "a.yaml"))  # fmt: skip
+    assert causes(read(of=stated, batch=63)) == {"micro_batch_divides_batch": "illegal"}
 
 
 def test_variables_that_a_script_sets_are_read_as_keys():

@@ -107,7 +107,7 @@ def test_a_recipe_as_people_write_it():
         ("sequence_parallel_size: 8", "sequence_parallel_size: 3", "world_size", "illegal"),
         ("  max_length: 512_000", "", "unread_sequence", "unread"),
         (RECIPE, "- a", "unread_config", "illegal"),
-        (RECIPE, "{", "unread_config", "illegal"),
+        (RECIPE, "{", "unread_config", "unread"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_has_a_name(old, new, cause, verdict):

@@ -135,7 +135,8 @@ def test_all_three_numbers_say_how_many_ranks_there_are():
         (zero(zero_hpz_partition_size=8), "not_priced", "unmodelled"),
         (zero(mics_shard_size=4), "not_priced", "unmodelled"),
         (zero(zero_quantized_weights=True), "not_priced", "unmodelled"),
-        (zero(offload_optimizer={"device": "nvme"}), "offload_path", "illegal"),
+        (zero(offload_optimizer={"device": "nvme"}), "offload_path", "unread"),
+        (zero(offload_optimizer={"device": "nvme", "nvme_path": ""}), "offload_path", "illegal"),
         (zero(offload_optimizer=DRIVE), "offload_pipeline", "unmodelled"),
         (zero(offload_optimizer=DRIVE, sub_group_size=1e8), "offload_subgroups", "unmodelled"),
         (zero(offload_param=DRIVE), "offload_max_in_cpu", "unmodelled"),
@@ -231,6 +232,9 @@ def test_what_waits_on_the_host_and_on_drives_is_read():
 def test_a_pipeline_of_reads_and_writes_needs_buffers_for_the_subgroups_beside_each_other():
     """Llama-3-70B on 8 ranks: 8.8e9 parameters each, so three subgroups of four buffers."""
     few = read(**zero(offload_optimizer=PIPELINED), model="llama3-70b")
+    assert causes(few) == {"offload_buffers": "unread"}
+    stated = {**PIPELINED, "buffer_count": 4}
+    few = read(**zero(offload_optimizer=stated), model="llama3-70b")
     assert causes(few) == {"offload_buffers": "illegal"}
     more = {**PIPELINED, "buffer_count": 12}
     assert read(**zero(offload_optimizer=more), model="llama3-70b").problems == ()
@@ -239,7 +243,10 @@ def test_a_pipeline_of_reads_and_writes_needs_buffers_for_the_subgroups_beside_e
 def test_a_buffer_holds_the_share_of_the_largest_weight():
     """128256 x 8192 over 8 ranks are 131,334,144 parameters; the default holds 1e8."""
     default = read(**zero(offload_param={**DRIVE, "max_in_cpu": 0}), model="llama3-70b")
-    assert causes(default) == {"offload_buffer_size": "illegal"}
+    assert causes(default) == {"offload_buffer_size": "unread"}
+    stated = {**DRIVE, "max_in_cpu": 0, "buffer_size": 100_000_000}
+    small = read(**zero(offload_param=stated), model="llama3-70b")
+    assert causes(small) == {"offload_buffer_size": "illegal"}
     larger = {**DRIVE, "max_in_cpu": 0, "buffer_size": 131_334_144}
     assert read(**zero(offload_param=larger), model="llama3-70b").problems == ()
 
