@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
-from trainplan.planner.shell.launch import Place, Problem, Word, number
+from trainplan.planner.shell.launch import Place, Problem, Verdict, Word, number
 from trainplan.planner.shell.variables import Piece, Value
 
 
@@ -223,8 +223,9 @@ def disagreements(
             place = nodes.place if nodes else request.nodes.place if request.nodes else None
             counted = f"{allotted} nodes" + (f" with {per_node} tasks each" if per_node > 1 else "")
             says = f"the job has {counted}, torchrun counts {stated}: make them agree"
+            verdict: Verdict = "illegal" if nodes else "unread"  # without --nodes nothing is stated
             idle = stated == 1 and not by_srun
-            yield Problem("world_size_disagrees", "ignored" if idle else "illegal", says, place)
+            yield Problem("world_size_disagrees", "ignored" if idle else verdict, says, place)
     gpus, started = number(request.on_node), number(ranks_per_node)
     if ranks_per_node and gpus and started and gpus != started:
         says = f"the job has {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"

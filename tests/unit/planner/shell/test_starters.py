@@ -219,7 +219,7 @@ def test_what_slurm_is_asked_for_is_known_to_the_script():
     ("command", "verdict", "line"),
     [
         ("srun torchrun --nnodes 2 --nproc_per_node 8 x.py", "illegal", 5),
-        ("srun torchrun --nproc_per_node 8 x.py", "illegal", 2),
+        ("srun torchrun --nproc_per_node 8 x.py", "unread", 2),
         ("srun --ntasks-per-node=8 torchrun --nnodes 4 --nproc_per_node 8 x.py", "illegal", 5),
         ("srun torchrun --nnodes 4 --nproc_per_node 16 x.py", "illegal", 5),
         ("srun torchrun --nnodes 4 --nproc_per_node 4 x.py", "ignored", 5),
