@@ -47,7 +47,8 @@ def is_silent(launch: Launch) -> bool:
 
 def is_counted(launch: Launch) -> bool:
     """Are all of its ranks stated? Where they are not, a line that was not read may say more."""
-    return launch.ranks is not None or bool(launch.nodes and launch.gpus_per_node)
+    stated = (launch.ranks,) if launch.ranks else (launch.nodes, launch.gpus_per_node)
+    return all(word is not None and not word.fallback for word in stated)
 
 
 def agrees(launch: Launch, cluster: ClusterSpec, nodes: int, gpus: int) -> bool:
@@ -59,7 +60,7 @@ def agrees(launch: Launch, cluster: ClusterSpec, nodes: int, gpus: int) -> bool:
         (launch.nodes, nodes, group.num_nodes),
         (launch.gpus_per_node, gpus, group.gpus_per_node),
     )
-    return all(word is None or count == own for word, count, own in stated)
+    return all(w is None or w.fallback or count == own for w, count, own in stated)
 
 
 def ranks_of(launch: Launch, request: Request) -> int | None:

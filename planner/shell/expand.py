@@ -215,6 +215,8 @@ class Expander:
         if held is not None:
             return held
         value = self._inner(match["operand"], part.place, quoted=part.quoted, tested=tested)
+        if name.isidentifier():
+            value = tuple(piece._replace(fallback=True) for piece in value)
         if does[-1] == "=" and match["key"] is None and name.isidentifier():
             self.variables.assign(name, value, part.place)
         return [value]
@@ -308,5 +310,5 @@ def _split(value: Value, done: list[Value], now: list[Piece] | None) -> list[Pie
                 now = None
             if chunk:
                 now = now or []
-                now.append(Piece(chunk, piece.place))
+                now.append(piece._replace(text=chunk))
     return now

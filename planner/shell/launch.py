@@ -32,6 +32,8 @@ class Word:
     unresolved: tuple[str, ...] = ()
     """Variables and constructs that it depends on and that only a run would tell, as written:
     `$(hostname)`, `NODE_RANK`. Where there are some, `text` holds them unexpanded."""
+    fallback: bool = False
+    """Does it rest on the default of a variable that the script takes from elsewhere?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,11 +100,11 @@ def _is_program(word: Word | None, given: Mapping[str, Word]) -> bool:
 def _named(word: Word, options: Options) -> tuple[str, Word | None]:
     """An option's name in full, and the value that is written in the same word."""
     text, equals, value = word.text.partition("=")
-    of_it = Word(value, word.place, word.unresolved) if equals else None
+    of_it = replace(word, text=value) if equals else None
     if not text.startswith("--"):
         letter, rest = text[1:2], word.text[2:]
         if letter in options.short:
-            joined = Word(rest, word.place, word.unresolved) if rest else None
+            joined = replace(word, text=rest) if rest else None
             return options.short[letter], joined
         return text[1:], of_it
     name = text.lstrip("-").replace("-", "_")

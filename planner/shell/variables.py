@@ -17,6 +17,8 @@ class Piece(NamedTuple):
     """What only a run would tell; where there are some, `text` is as written."""
     whole: bool = False
     """Quoted inside an unquoted expansion: blanks do not split it."""
+    fallback: bool = False
+    """What `${NAME:-...}` gives where nobody sets the variable."""
 
 
 Value = tuple[Piece, ...]
@@ -48,7 +50,8 @@ def given(value: Value) -> Value:
 def word_of(value: Value, place: Place) -> Word:
     """A word with the place where its text begins."""
     place = next((piece.place for piece in value if piece.text), place)
-    return Word(text_of(value), place, names_of(value))
+    fallback = any(piece.fallback for piece in value)
+    return Word(text_of(value), place, names_of(value), fallback=fallback)
 
 
 def clipped(written: str) -> str:

@@ -8,6 +8,7 @@ from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_lm.read.releases import KINDS, kind, table
+from trainplan.planner.shell import launches_of_script
 
 REQUEST = Request(cluster=parse_cluster("4x8:h100-sxm"))
 SIZES = "--hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 32000 "
@@ -141,3 +142,15 @@ def test_megatron_deepspeed_is_read_with_its_stage(flags, stage):
     assert reading.layout.zero_stage == stage
     assert reading.legal is True
     assert "priced as Megatron-LM" in says(reading, "megatron_deepspeed")
+
+
+def test_nodes_that_are_a_default_of_the_script_are_not_judged_by():
+    head = "torchrun --nnodes ${SLURM_NNODES:-1} --nproc_per_node 8 pretrain_gpt.py "
+    [made] = launches_of_script(head + PLAIN + "--tensor-model-parallel-size 16", "x.sh", {})
+    assert MEGATRON_LM.read(made, Request()).legal is None
+    wide = MEGATRON_LM.read(made, Request(cluster=parse_cluster("4x8:h100-sxm")))
+    assert (wide.legal, wide.layout.dp) == (True, 2)
+    [stated] = launches_of_script(
+        (head + PLAIN).replace("{SLURM_NNODES:-1}", "{N}"), "x.sh", {"N": "1"}
+    )
+    assert not stated.nodes.fallback
