@@ -173,12 +173,14 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         keys = ", ".join(list(launches[0].document)[:SHOWN])
         raise UnsupportedError(
             f"{launches[0].program.text[:80]} is of no format that is known (its keys: "
-            f"{keys[:200]}): name its runtime with --runtime, or give the command that reads it"
+            f"{keys[:200]}): give the command that reads it, or what it says to `plan search`"
         )
     programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
     names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
     raise UnsupportedError(
-        f"no runtime is known to start {programs}: name it with --runtime, one of {names}"
+        f"no runtime is known to start {programs}: where it is one of {names}, name it with "
+        "--runtime; a trainer of its own is priced by `plan search --model NAME --cluster "
+        "NODESxGPUS:GPU --seq-length N --global-batch-size N`, with its model, length and batch"
     )
 
 

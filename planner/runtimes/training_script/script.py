@@ -33,8 +33,7 @@ class Script(NamedTuple):
                 return _entry(count, f"--{name} {value.text}", word)
             text = "nothing" if value is None else repr(value.text[:60])
             says = f"--{name} is given {text}, no number of 1 or more that can be read: write one"
-            unread = value is not None and bool(value.unresolved)
-            notes.problem("argument_value", "unread" if unread else "illegal", says, word.place)
+            notes.problem("argument_value", "unread", says, word.place)
         return None
 
     def switch(self, name: str) -> Entry | None:
