@@ -20,9 +20,10 @@ from trainplan.planner.runtimes.reading import Origin, Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATED,
     ACCUMULATIONS,
-    CHECKPOINTING,
+    CHECKPOINTINGS,
     FP32,
     FULL,
+    LIGER,
     MICRO,
     MICROS,
     batch_fits,
@@ -402,7 +403,7 @@ def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
         options["fused_optimizer"] = False
         entry = Entry(value=False, origin="stated", written=word.text, place=word.place)
         keys.notes.note("options.fused_optimizer", entry)
-    if (liger := script.switch(mesh.LIGER)) is not None and liger.value:
+    if (liger := script.switch(*LIGER)) is not None and liger.value:
         options["liger"] = "0.6"
         keys.notes.note("options.liger", liger._replace(value="0.6"))
     strategy = keys.of(mesh.EXCHANGE)
@@ -427,7 +428,7 @@ def _stage(keys: Keys) -> int:
 
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
-    recompute, liger = script.switch(CHECKPOINTING), script.switch(mesh.LIGER)
+    recompute, liger = script.switch(*CHECKPOINTINGS), script.switch(*LIGER)
     full = (recompute is not None and recompute.value) or keys.of(mesh.PARTS)
     layout = Layout.model_validate(
         {

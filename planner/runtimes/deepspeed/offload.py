@@ -21,7 +21,7 @@ from trainplan.costmodel.swap_buffers import WEIGHT_BUFFERS, optimizer_buffers, 
 from trainplan.planner.launch import Argument, ConfigFile, RequiredVariable, UserVariable, switch
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written
-from trainplan.planner.runtimes.training_script.read import CHECKPOINTING as RECOMPUTES
+from trainplan.planner.runtimes.training_script.read import CHECKPOINTINGS as RECOMPUTES
 from trainplan.planner.runtimes.training_script.script import Script
 
 DRIVE = "NVME_FOLDER"
@@ -172,14 +172,14 @@ def offload_of(keys: Keys, stage: int, script: Script) -> OffloadSpec:
 
 def own_checkpoints(keys: Keys, script: Script) -> bool:
     """Does the model recompute with the engine's function, which keeps inputs on the host?"""
-    own, usual = script.switch(SWITCH.removeprefix("--")), script.switch(RECOMPUTES)
+    own, usual = script.switch(SWITCH.removeprefix("--")), script.switch(*RECOMPUTES)
     on = bool(own and own.value) and not (usual and usual.value)
     return on and keys.of(engine.CHECKPOINTS)
 
 
 def check_checkpoints(keys: Keys, script: Script) -> Entry | None:
     """The switch by which layers are recomputed; problems with the file's section beside it."""
-    usual, own = script.switch(RECOMPUTES), script.switch(SWITCH.removeprefix("--"))
+    usual, own = script.switch(*RECOMPUTES), script.switch(SWITCH.removeprefix("--"))
     on = [
         key
         for key, one in keys.entries.items()

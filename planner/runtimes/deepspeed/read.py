@@ -95,7 +95,7 @@ def job_of(
     engine.check_keys(keys)
     counted = is_counted(launch) or request.cluster is not None
     degrees = _degrees(keys, ranks_of(launch, request), counted=counted)
-    model, length = model_of(notes, request, script), sequence_of(notes, request, script)
+    model, length = model_of(notes, request, script, SWITCHES), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
     batch = _batch(keys, script, degrees, request, all_stated=counted)

@@ -297,6 +297,17 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
     place = launch.program.place
     named = Field("launch.trainer", table.title, "stated", launch.program.text, place)
     added: list[Problem] = []
+    if (
+        table is SCRIPT
+        and launch.starter == "file"
+        and reading.runtime == mesh.RUNTIME
+        and not {*("fsdp", "fsdp_config")} & {*options}
+    ):
+        says = (
+            "what starts the script is not stated, and may name ZeRO, FSDP and a precision: priced "
+            "as replicas; give the command"
+        )
+        added.append(Problem("starter", "unread", says, place))
     loss = launch.arguments[0].text if launch.starter == CONSOLE and launch.arguments else ""
     chosen = [options[name][-1].text for name in ("stage", "rl", "rlhf_type") if name in options]
     for name in (loss, launch.program.text, *chosen):

@@ -1,5 +1,6 @@
 """Adapters that the arguments of a script add, and what else of them changes what is trained."""
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
@@ -28,11 +29,11 @@ class Adapters(NamedTuple):
     """As `--train` takes them."""
 
 
-def check_options(notes: Notes, script: Script) -> None:
-    """Name what is stated and not priced."""
+def check_options(notes: Notes, script: Script, priced: Container[str] = ()) -> None:
+    """Name what is stated and not priced, but for what the runtime prices."""
     unpriced = NAMES["unpriced"] | dict.fromkeys(NAMES["degrees"], DEGREE)
     for name, what in unpriced.items():
-        stated = script.text(name)
+        stated = script.text(name) if name not in priced else None
         off = (*OFF, "1", "-1") if name in NAMES["degrees"] else OFF
         if stated and str(stated.value).lower() not in off:
             says = f"{stated.written}: {what}"

@@ -25,6 +25,8 @@ NAMED = 5
 MICRO, ACCUMULATED = NAMES["micro"][0], NAMES["accumulated"][0]
 MICROS, ACCUMULATIONS = tuple(NAMES["micro"]), tuple(NAMES["accumulated"])
 CHECKPOINTING = "gradient_checkpointing"
+CHECKPOINTINGS: tuple[str, ...] = tuple(NAMES["checkpointing"])
+LIGER: tuple[str, ...] = tuple(NAMES["liger"])
 HF_MICRO = 8
 """Of TrainingArguments, where nothing is said."""
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -55,8 +57,12 @@ def cluster_of(notes: Notes, launch: Launch, request: Request, ranks: int) -> Cl
     return machines.cluster
 
 
-def model_of(notes: Notes, request: Request, script: Script) -> ModelSpec | None:
+def model_of(
+    notes: Notes, request: Request, script: Script, priced: Container[str] = ()
+) -> ModelSpec | None:
     """The model asked about, or the one that the arguments name, with what is trained of it.
+
+    `priced`: options that the runtime prices, and that scripts in general do not.
 
     Null, with a problem: neither says its shape.
     """
@@ -81,7 +87,7 @@ def model_of(notes: Notes, request: Request, script: Script) -> ModelSpec | None
         return None
     assert entry is not None
     notes.note("model.name", entry._replace(value=model.name))
-    check_options(notes, script)
+    check_options(notes, script, priced)
     return trained_of(notes, request, script, model)
 
 
@@ -101,6 +107,10 @@ def optimizer_of(notes: Notes, script: Script, priced: Container[str]) -> Entry 
 def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:
     """Tokens of a sequence, from the arguments or as asked; else a problem."""
     written = script.number(notes, *SEQUENCE)
+    parts = [script.number(notes, name) for name in NAMES["summed"]] if written is None else []
+    if parts and all(parts):
+        whole = sum(int(str(one.value)) for one in parts if one)
+        written = Entry(whole, "derived", " + ".join(one.written for one in parts if one))
     if written is None and request.seq_length is not None:
         written = Entry(request.seq_length, "assumed", "--seq-length of `plan check`")
     if written is None:

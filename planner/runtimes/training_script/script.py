@@ -9,6 +9,8 @@ from trainplan.planner.shell import Place, Word, number
 
 OFF = ("false", "none", "no", "0", "0.0", "f", "n", "null", "")
 """Values that switch an option off."""
+ON = ("true", "1", "yes", "y", "t", "auto", "offload", "offload_disk", "unsloth")
+"""Values that switch one on: of recomputation, where its inputs wait, too."""
 DEFAULT_PLACE = Place(None, 0)
 """Of words that are not written: what the trainer takes where nothing is."""
 
@@ -36,13 +38,14 @@ class Script(NamedTuple):
             notes.problem("argument_value", "unread", says, word.place)
         return None
 
-    def switch(self, name: str) -> Entry | None:
-        """`--name`, `--name true`; null: it is not there."""
-        if name not in self.options:
+    def switch(self, *names: str) -> Entry | None:
+        """`--name`, `--name true`, of the first that is there; null: none is."""
+        name = next((one for one in names if one in self.options), None)
+        if name is None:
             return None
         value, word = self.options[name]
         text = "true" if value is None else value.text.lower()
-        on = text in ("true", "1", "yes", "y", "t", "auto")
+        on = text in ON
         return _entry(on, f"--{name}", word)
 
     def text(self, *names: str) -> Entry | None:

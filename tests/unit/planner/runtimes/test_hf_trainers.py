@@ -94,6 +94,12 @@ def test_a_file_of_a_trainer_is_a_launch(document, runtime, stage):
     assert trainer.value in {one.title for one in TABLES}
 
 
+def test_arguments_alone_do_not_say_what_starts_them():
+    assert causes(file(RECIPE))["starter"] == "unread"
+    assert "starter" not in causes(file({**RECIPE, "deepspeed": "ds.json"}))
+    assert "starter" not in causes(file(SFT))
+
+
 def test_what_a_trainer_takes_by_itself_is_a_default():
     reading = file({"model_name_or_path": LLAMA, "stage": "sft", "finetuning_type": "lora"})
     assert reading.job.training.seq_length == 2048

@@ -114,9 +114,22 @@ def test_what_is_off_is_no_problem():
         ("--optim paged_adamw_32bit", {"optimizer": "unmodelled"}),
         ("--attn_implementation flash_attention_2", {}),
         ("--attn_implementation eager", {"attention": "unmodelled"}),
+        ("--group_by_length True", {"not_priced": "unmodelled"}),
+        ("--tiled_mlp", {}),
         ("--sequence_parallel_size 1", {}),
         ("--sequence_parallel_size 4", {"not_priced": "unmodelled"}),
     ],
 )
 def test_what_bears_on_the_price_is_used_or_named(words, found):
     assert causes(read(f"{LLAMA} {words}")) == found
+
+
+@pytest.mark.parametrize("option", ["gradient_checkpointing", "grad_checkpoint"])
+def test_recomputation_has_two_names(option):
+    assert read(f"{LLAMA} --{option} True").layout.recompute == "full"
+    assert read(f"{LLAMA} --{option} False").layout.recompute == "none"
+
+
+def test_rows_of_a_rollout_are_a_prompt_and_its_completion():
+    words = "--max_prompt_length 512 --max_completion_length 1024"
+    assert read(f"{LLAMA} {words}", seq_length=None).job.training.seq_length == 1536
