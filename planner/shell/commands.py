@@ -11,6 +11,8 @@ from trainplan.planner.shell.conditions import Operand, Verdict, verdict
 from trainplan.planner.shell.expand import Expander
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place, Problem, Word
 from trainplan.planner.shell.lexer import Lexer, Token
+from trainplan.planner.shell.options import PROGRAMS
+from trainplan.planner.shell.printed import PRINTING, printed
 from trainplan.planner.shell.slurm import Allocation, allocation_of, directives
 from trainplan.planner.shell.starters import (
     QUEUES,
@@ -82,7 +84,7 @@ class Outcome:
 
 
 _PLAIN = {
-    **dict.fromkeys(("cd", "mkdir", "true", ":", "trap"), Outcome()),
+    **dict.fromkeys(("mkdir", "true", ":", "trap"), Outcome()),
     "false": Outcome(status=False),
     **{name: Outcome(leaves=name) for name in ("exit", "return", "break", "continue")},
 }
@@ -95,6 +97,9 @@ _SETS_NOTHING = re.compile(
     r"(?:.*/)?bin/activate|/etc/profile(?:\.d/.*)?|.*/(?:conda|lmod)\.sh|.*/lmod/.*"
 )
 """Sourced files that find programs alone: environments of Python, modules."""
+_PRINTS = re.compile(rf"\s*(?:{'|'.join(PRINTING)})\b")
+_DEEPEST_PRINTED = 40
+"""Command substitutions in one another."""
 _TO = re.compile(r"[1&]?>[>|]?")
 
 
@@ -106,6 +111,7 @@ class Commands:
     ) -> None:
         self.variables, self.job, self.read = variables, job, read
         self.expander = Expander(variables, under_slurm=under_slurm)
+        self.expander.substituted = self._substituted
         self.outer: tuple[Word, ...] = ()
         """Around the text that is read: `srun bash -c`."""
         self.doubts: tuple[Problem, ...] = ()
@@ -123,6 +129,8 @@ class Commands:
         """Frames that are open."""
         self.written: dict[str, Value | None] = {}
         """Files that the script writes; null: only a run would tell what."""
+        self.folder: str | None = "."
+        """Where it is; null: not known."""
         self.given: Value | None = None
         """What the command is given to read."""
         self.printed: Value | None = None
@@ -166,11 +174,29 @@ class Commands:
         return Outcome(None, runs=self._lexed(self._source(text)))
 
     def _print(self, one: Simple) -> Outcome:
-        """`echo`; `cat` and `tee` of what they are given."""
-        words = [f for f in one.fields[1:] if text_of(f) != "-n"]
-        echoed = tuple(p for f in words for p in (*f, Piece(" ", one.place)))
-        self.printed = (*echoed, Piece("\n", one.place)) if one.texts[0] == "echo" else self.given
+        """Commands that do nothing but print."""
+        name, file = one.texts[0], one.fields[1:2]
+        if name == "echo":
+            words = [f for f in one.fields[1:] if text_of(f) != "-n"]
+            echoed = tuple(p for f in words for p in (Piece(" ", one.place), *f))
+            self.printed = (*echoed[1:], Piece("\n", one.place))
+        elif name == "pwd":
+            self.printed = (Piece(self.folder, one.place),) if self.folder else None
+        elif name == "cat" and file:
+            source = self._opened(word_of(file[0], one.place))
+            self.printed = (Piece(source.text, source.places[0]),) if source else None
+        elif name in ("cat", "tee"):
+            self.printed = self.given
+        elif not any(names_of(value) for value in (*one.fields, self.given or ())):
+            text = printed(name, one.texts[1:], text_of(self.given or ()))
+            self.printed = None if text is None else (Piece(text, one.place),)
         return Outcome(None, is_program=True)
+
+    def _cd(self, one: Simple) -> Outcome:
+        is_known = self.folder is not None and self.certain and not names_of(one.fields[-1])
+        folder = posixpath.join(self.folder or "", one.texts[-1])
+        self.folder = posixpath.normpath(folder) if is_known and one.texts[1:] else None
+        return Outcome()
 
     def _include(self, one: Simple) -> Outcome:
         """`source`."""
@@ -181,9 +207,8 @@ class Commands:
         if file and _SETS_NOTHING.fullmatch(file.text):
             return Outcome()
         what = clipped(file.text) if file else one.texts[0]
-        says = (
-            f"{what} may set variables and was not read: give --set NAME=VALUE for what it changes"
-        )
+        says = f"{what} may set variables and was not read"
+        says += ": give --set NAME=VALUE for what it changes"
         self.problems.append(Problem("shell_unread", "unread", says, one.place))
         return Outcome()
 
@@ -209,9 +234,10 @@ class Commands:
     def _shift(self, one: Simple) -> Outcome:
         held, count = self.variables.positional, "".join(one.texts[1:]) or "1"
         self.variables.charge(len(held or ()), one.place)
-        is_known = held is not None and count.isdecimal() and self.certain
-        self.variables.positional = held[int(count[:9]) :] if held and is_known else held
-        self.variables.positional = self.variables.positional if is_known else None
+        is_known = count.isdecimal() and self.certain
+        self.variables.positional = (
+            held[int(count[:9]) :] if held is not None and is_known else None
+        )
         return Outcome()
 
     def _read(self, one: Simple) -> Outcome:
@@ -281,6 +307,39 @@ class Commands:
                 source = self._opened(word_of(self.given or (), target.place))
                 self.given = (Piece(source.text, source.places[0]),) if source else None
 
+    def _substituted(self, part: Part) -> Value | None:
+        """What `$(...)` prints, where its commands do nothing else."""
+        text = re.sub(r"\s*<", "cat <", part.text, count=1) if "cat" not in part.text else part.text
+        if not _PRINTS.match(text) or self.expander.depth > _DEEPEST_PRINTED:
+            return None
+        self.expander.depth += 1
+        saved = self._swap(None, None, self.folder)
+        tokens = self._lexed(Source(text, (0,), (part.place,))) or []
+        command, piped = list[Token](), False
+        try:
+            for token in [*tokens, Token("operator", "\n", part.place)]:
+                if token.kind == "word":
+                    command.append(token)
+                elif token.text not in (";", "\n", "&&", "|"):
+                    return None
+                elif command:
+                    if command[0].text not in PRINTING or not (self.printed is None or piped):
+                        return None
+                    self.carry_out(command, ())
+                    command, piped = [], token.text == "|"
+        finally:
+            _, found, _ = self._swap(*saved)
+            self.expander.depth -= 1
+        return found and (*found[:-1], found[-1]._replace(text=found[-1].text.rstrip("\n")))
+
+    def _swap(
+        self, given: Value | None, printed: Value | None, folder: str | None
+    ) -> tuple[Value | None, Value | None, str | None]:
+        """What is read and printed, and where, in place of what it was."""
+        old = self.given, self.printed, self.folder
+        self.given, self.printed, self.folder = given, printed, folder
+        return old
+
     def _keep(self, fields: Sequence[Value], redirects: Sequence[tuple[str, Token]]) -> None:
         """Text that goes into files."""
         names = [(op, self.expander.joined(to.parts)) for op, to in redirects if _TO.fullmatch(op)]
@@ -311,6 +370,8 @@ class Commands:
 
     def _start(self, one: Simple) -> Outcome:
         """A program: perhaps a launch."""
+        if one.texts[0] in PROGRAMS["changes"]:
+            self.written[posixpath.normpath(one.texts[-1])] = None
         command = command_of([word_of(field, one.place) for field in one.fields])
         more = one.fields[len(one.fields) - len(command.rest) :]
         if command.starter == "shell" and command.rest:
@@ -461,7 +522,8 @@ class Commands:
 
 _BUILTINS = {
     "eval": Commands._eval,
-    **dict.fromkeys(("echo", "cat", "tee"), Commands._print),
+    **dict.fromkeys(PRINTING, Commands._print),
+    "cd": Commands._cd,
     **dict.fromkeys(("source", "."), Commands._include),
     "unset": Commands._unset,
     "let": Commands._let,

@@ -4,8 +4,8 @@ Source: GNU Bash manual 5.2, section 3.5; blanks always split, whatever IFS hold
 is looked up.
 """
 
+import fnmatch
 import glob
-import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,11 +22,11 @@ from trainplan.planner.shell.variables import (
     names_of,
     text_of,
 )
-from trainplan.planner.shell.words import Part, ShellError, Source, refuse
+from trainplan.planner.shell.words import Part, Source, refuse
 
 _PARAMETER = re.compile(
-    r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
-    r"(?:(?P<does>:?[-=+?])(?P<operand>.*))?",
+    r"(?P<length>#(?=.))?(?P<keys>!(?=\w))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
+    r"(?:(?P<does>:?[-=+?]|##?|%%?|//?|\^\^|,,)(?P<operand>.*))?",
     re.DOTALL,
 )
 _SLURM = re.compile(r"SLURM_\w+")
@@ -34,6 +34,7 @@ _BRACES = re.compile(r"\{(?:(?P<first>-?\d{1,3})\.\.(?P<last>-?\d{1,3})|(?P<of>[
 _BRACES_LIMIT = 3
 _BRACED = 64
 """Work of a word of a brace expansion."""
+_ANCHORED = ("/#", "/%")
 _LONGEST = 1000
 """Of a sequence."""
 _ALWAYS_SET = re.compile(
@@ -52,6 +53,8 @@ class Expander:
         self.under_slurm = under_slurm
         """The script is for sbatch: its variables are set, to what we do not know."""
         self.depth = 0
+        self.substituted: Callable[[Part], Value | None] = lambda part: None
+        """What a command substitution gives; null: only a run would tell."""
 
     def fields(self, parts: Sequence[Part], *, tested: bool = False) -> list[Value]:
         """Words that one word becomes. `asked`: a condition asks, so what nobody set is empty."""
@@ -152,37 +155,19 @@ class Expander:
             text = part.written if number is None else str(number)
             values = [(Piece(text, part.place, unknown),)]
         else:
-            known = self._printed(part)
-            unread = _unknown(part, clipped(part.written))
-            values = [unread if known is None else (Piece(known, part.place),)]
+            known = self.substituted(part)
+            values = [_unknown(part, clipped(part.written)) if known is None else known]
         self.variables.charge_values(values, part.place)
         in_call = self.variables.positional is None
         return [given(value) for value in values] if tested and not in_call else values
-
-    def _printed(self, part: Part) -> str | None:
-        """What a substitution prints, of the few that print their own words; null: any other."""
-        match = _PRINTS.fullmatch(part.text)
-        if match and match["name"] is None:
-            return "."
-        if not match or (match["name"] == "cd") != bool(match["pwd"]) or self.depth > _DEPTH_LIMIT:
-            return None
-        self.depth += 1
-        try:
-            tokens = Lexer(Source(match["words"], (0,), (part.place,))).tokens()
-            values = [value for token in tokens for value in self.fields(token.parts)]
-            words = [text for text in map(text_of, values) if text[:1] != "-"]
-            return None if any(map(names_of, values)) else PRINTED[match["name"]](words)
-        except (ShellError, ValueError, IndexError):
-            return None
-        finally:
-            self.depth -= 1
 
     def _parameter(self, part: Part, *, tested: bool) -> list[Value]:
         match = _PARAMETER.fullmatch(part.text)
         if not match:
             return [_unknown(part, clipped(part.written))]
         name, does = match["name"], match["does"]
-        held = self._held(name, match["key"])
+        keys = bool(match["keys"])
+        held = self._indirect(part, match) if keys else self._held(name, match["key"])
         if match["length"]:
             return [_length(match, part, held)]
         if does:
@@ -196,11 +181,25 @@ class Expander:
             return [tuple(p for at, v in enumerate(held) for p in ((gap, *v) if at else v))]
         return held
 
+    def _indirect(self, part: Part, match: re.Match[str]) -> list[Value] | None:
+        """`${!A[@]}`, `${!NAME}`."""
+        held = self.variables.held.get(match["name"], ())
+        if isinstance(held, dict):
+            return [(Piece(key, part.place),) for key in held]
+        name = text_of(held)
+        is_known = name.isidentifier() and not match["key"] and not match["does"]
+        return self._held(name, None) if is_known else None
+
     def _with_default(
         self, match: re.Match[str], part: Part, held: list[Value] | None, *, tested: bool
     ) -> list[Value]:
         """`${NAME:-...}` and its kin."""
         name, does = match["name"], match["does"]
+        if does[0] in "#%/^,":
+            pattern = text_of(
+                self._inner(match["operand"], part.place, quoted=False, tested=tested)
+            )
+            return [_changed(part, does, pattern, v) for v in held or [_unknown(part, name)]]
         empty = held is None or (
             does[0] == ":" and not any(text_of(given(value)) for value in held)
         )
@@ -254,6 +253,27 @@ class Expander:
         return bool(slurm or _ALWAYS_SET.fullmatch(name))
 
 
+def _changed(part: Part, does: str, pattern: str, value: Value) -> Value:
+    """`${A#x}`, `${A%x}`, `${A/x/y}`, `${A^^}` and their kin."""
+    text = text_of(value)
+    if names_of(value) or "$" in pattern or does + pattern[:1] in _ANCHORED or len(text) > _LONGEST:
+        return _unknown(part, clipped(part.written))
+    if does in ("^^", ",,"):
+        text = text.upper() if does == "^^" else text.lower()
+    elif does[0] == "/":
+        old, _, new = pattern.partition("/")
+        found = re.compile(fnmatch.translate(old).removesuffix("\\Z") if old else r"(?!)")
+        text = found.sub(lambda _: new, text, count=0 if does == "//" else 1)
+    else:
+        cuts = range(len(text) + 1)
+        for cut in cuts if does in ("#", "%%") else reversed(cuts):
+            gone, rest = (text[:cut], text[cut:]) if does[0] == "#" else (text[cut:], text[:cut])
+            if fnmatch.fnmatchcase(gone, pattern):
+                text = rest
+                break
+    return (Piece(text, part.place),)
+
+
 def _alternatives(match: re.Match[str]) -> list[str]:
     """`{1..4}`, `{a,b}`."""
     if match["of"]:
@@ -262,27 +282,6 @@ def _alternatives(match: re.Match[str]) -> list[str]:
     width = len(match["first"]) if match["first"][0] == "0" else 0
     numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
     return [str(number).zfill(width) for number in numbers]
-
-
-def _sequence(words: Sequence[str]) -> str | None:
-    """`seq`, where it is short."""
-    start, step = ([*map(int, words[:-1]), 1, 1] if words[1:] else [1, 1])[:2]
-    numbers = range(start, int(words[-1]) + 1, step)
-    return " ".join(map(str, numbers)) if len(numbers) <= _LONGEST else None
-
-
-PRINTED: dict[str, Callable[[Sequence[str]], str | None]] = {
-    **dict.fromkeys(("cd", "realpath", "readlink", "echo"), " ".join),
-    "dirname": lambda words: (posixpath.dirname(words[0]) or ".") if words[0].strip("./") else None,
-    "basename": lambda words: posixpath.basename(words[0]).removesuffix("".join(words[1:])),
-    "expr": lambda words: str(evaluated(" ".join(words))),
-    "seq": _sequence,
-}
-"""What these commands print; `cd` with `pwd` behind it."""
-_PRINTS = re.compile(
-    rf"\s*(?P<name>{'|'.join(PRINTED)})\s(?P<words>[^|;&<>]+)(?:&?>\s*/dev/null\s*)?(?:2>&1\s*)?"
-    r"(?P<pwd>(?:&&|;)\s*pwd(?:\s+-P)?)?\s*|\s*pwd\s*"
-)
 
 
 def _length(match: re.Match[str], part: Part, held: list[Value] | None) -> Value:

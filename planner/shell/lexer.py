@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from trainplan.planner.shell.launch import Place
-from trainplan.planner.shell.words import Part, ShellError, Source, Words
+from trainplan.planner.shell.words import BLANK_TO_FILL, Part, ShellError, Source, Words
 
 
 @dataclass(slots=True)
@@ -38,8 +38,6 @@ _COMMENT = re.compile(r"#[^\n]*")
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;&|()\n]")
 _REDIRECTION = re.compile(r"\d*(?:(<<-?)(?!<)|<<<|<>|<&|>&|>>|>\||<(?!\()|>(?!\())|&>>?")
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=\Z")
-# `<path to the data>`, which templates leave for their readers: no shell takes it.
-_BLANK_TO_FILL = re.compile(r"<[A-Za-z][^<>\n;&|()]*(?<! )>(?=[\s/_.,\"'-]|\Z)")
 _TEST = re.compile(r"&&|\|\|?|[()<>]")
 _BEFORE_A_COMMAND = frozenset(
     {"if", "then", "elif", "else", "while", "until", "do", "for", "!", "{"}
@@ -64,7 +62,7 @@ class Lexer(Words):
             if in_test and (match := _TEST.match(self.text, self.at)):
                 self.at = match.end()
                 found.append(self._plain(match[0], place))
-            elif (match := _REDIRECTION.match(self.text, self.at)) and not _BLANK_TO_FILL.match(
+            elif (match := _REDIRECTION.match(self.text, self.at)) and not BLANK_TO_FILL.match(
                 self.text, self.at
             ):
                 self._redirection(match, found[-1] if found else None)

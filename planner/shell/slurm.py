@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 
 from trainplan.planner.shell.launch import Place, Problem, Verdict, Word, number
+from trainplan.planner.shell.options import TABLE
 from trainplan.planner.shell.variables import Piece, Value
 
 
@@ -67,6 +68,7 @@ class Allocation:
             "SLURM_NTASKS": self.tasks,
             "SLURM_NPROCS": self.tasks,
             "SLURM_NTASKS_PER_NODE": self.tasks_per_node,
+            "SLURM_TASKS_PER_NODE": self.per_node,
             "SLURM_GPUS_PER_NODE": self.gpus_per_node,
             "SLURM_GPUS_ON_NODE": self.on_node,
             "SLURM_GPUS": self.gpus,
@@ -78,51 +80,12 @@ class Allocation:
         }
 
 
-_NAMES = {
-    "N": "nodes",
-    "nodes": "nodes",
-    "n": "tasks",
-    "ntasks": "tasks",
-    "ntasks-per-node": "tasks_per_node",
-    "tasks-per-node": "tasks_per_node",
-    "gpus-per-node": "gpus_per_node",
-    "gres": "gpus_per_node",
-    "gpus-per-task": "gpus_per_task",
-    "g": "gpus_per_task",
-    "G": "gpus",
-    "gpus": "gpus",
-    "C": "features",
-    "constraint": "features",
-    "a": "array",
-    "array": "array",
-}
+_NAMES = {name: what for what, names in TABLE["slurm"].items() for name in names.split()}
 _OPTION = re.compile(
     r"--(?P<long>[\w-]+)(?:=(?P<value>.*))?|-(?P<short>[NnagGC])(?P<joined>.*)", re.DOTALL
 )
 _GPUS = re.compile(r"(?:(?P<kind>\w[\w.+-]*):)?(?P<count>\d+)(?![\w.:-])|(?P<only>\w.*)")
 _GPU_RESOURCE = re.compile(r"(?:^|[,/:])gpu[:=](?P<gpu>[^,]*)|(?P<bare>(?:^|,)gpu(?:$|,))")
-_NUMBER = r"[ =:]?(\d+)"
-_PATTERNS = {
-    "#PBS": {
-        "nodes": r"\b(?:select|nodes)=(\d+)",
-        "tasks_per_node": r"\bmpiprocs=(\d+)",
-        "gpus_per_node": r"\bn?gpus=(\d+)",
-        "gpu": r"\b(?:gpu_?type|gpu_model|accel(?:erator)?_type)=([\w-]+)",
-    },
-    "#BSUB": {
-        "nodes": rf"-nnodes{_NUMBER}",
-        "tasks": rf"-n{_NUMBER}",
-        "tasks_per_node": r"\bptile=(\d+)",
-        "gpus_per_node": r"-gpu\W+(?:.*:)?num=(\d+)",
-        "gpu": r"\bgmodel=(?:NVIDIA)?([\w-]+)",
-    },
-    "jsrun": {
-        "nodes": rf"(?:-n|--nrs){_NUMBER}",  # resource sets
-        "tasks_per_node": rf"(?:-r|--rs_per_host){_NUMBER}",  # resource sets of a host
-        "tasks": rf"(?:-a|--tasks_per_rs){_NUMBER}",  # of each resource set
-    },
-}
-"""What counts, of others than Slurm; names of kinds under PBS are each site's own."""
 
 
 def allocation_of(words: Sequence[Word]) -> Allocation:
@@ -172,7 +135,9 @@ def _gpus(value: Word, *, of_resources: bool) -> tuple[Word | None, Word | None]
 def patterned(kind: str, words: Sequence[Word]) -> Allocation:
     """Counts among words of PBS, LSF or jsrun: `select=4:ngpus=8`, `-nnodes 4`, `-n16 -r 4`."""
     text = "".join(f" {word.text}" for word in words)
-    found = {name: re.search(f"(?<=[ :,]){one}", text) for name, one in _PATTERNS[kind].items()}
+    found = {
+        name: re.search(f"(?<=[ :,]){one}", text) for name, one in TABLE["schedulers"][kind].items()
+    }
     return Allocation(**{name: replace(words[0], text=m[1]) for name, m in found.items() if m})
 
 
@@ -195,7 +160,7 @@ def directives(text: str, file: str | None) -> tuple[Allocation, bool, tuple[Pro
                 words += [Word(word, place) for word in _words(line.removeprefix(mark))]
         elif line.strip() and not line.lstrip().startswith("#"):
             begun = True
-    allocation = patterned(mark, words) if mark in _PATTERNS else allocation_of(words)
+    allocation = patterned(mark, words) if mark in TABLE["schedulers"] else allocation_of(words)
     if allocation.array:
         says = (
             "a job array: every task has a SLURM_ARRAY_TASK_ID of its own, and one launch was read"

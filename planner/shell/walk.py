@@ -168,30 +168,23 @@ class Walk(Frames):
     def _for(self, token: Token) -> None:
         """`for NAME in ...`, `for ((...))`."""
         frame = self.open("loop", token.place)
-        frame.condition, frame.word = True, "for"
-        start = self.at
+        frame.condition, start = True, self.at
         while self.at < self.end and self.tokens[self.at].text not in ("do", "\n", ";"):
             self.at += 1
-        header = self.tokens[start : self.at]
-        self.commands.asks = []
-        frame.turns = iter((None,))
-        if header and header[0].kind == "arithmetic" and frame.outer is not False:
+        header = self.tokens[start : self.at] if frame.outer is not False else ()
+        self.commands.asks, frame.turns = [], iter((None,))
+        if header and header[0].kind == "arithmetic":
             frame.turns = self._counted(header[0])
-        elif header and frame.outer is not False:
-            frame.word = header[0].text
-            values = [
-                field for one in header[2:] for field in self.commands.expander.fields(one.parts)
-            ]
-            if len(header) == 1:
-                values = self.variables.positional or []
-            self.variables.charge_values(values, frame.place)
-            is_known = len(header) > 1 or self.variables.positional is not None
+        elif header:
+            frame.word, values = header[0].text, self.variables.positional
+            if header[1:]:
+                fields = self.commands.expander.fields
+                values = [field for one in header[2:] for field in fields(one.parts)]
+            self.variables.charge_values(values or (), frame.place)
             one = self.variables.settings.get(frame.word)
-            if one and len(values) > 1:
-                values = [one]
-            if any(names_of(value) or re.search(r"[*?]", text_of(value)) for value in values):
-                is_known = False
-            if is_known and token.text == "for":
+            values = [one] if one and len(values or ()) > 1 else values
+            globs = any(names_of(v) or re.search(r"[*?]", text_of(v)) for v in values or ())
+            if values is not None and not globs and token.text == "for":
                 frame.turns = self._each(frame, values)
 
     def _each(self, frame: Frame, values: Sequence[Value]) -> Iterator[Verdict]:
@@ -205,7 +198,7 @@ class Walk(Frames):
         """Turns of `for ((START; TEST; STEP))`."""
         start, test, step = (*header.text.split(";"), "", "")[:3]
         step = re.sub(r"^\s*(\+\+|--)\s*(\w+)", r"\2\1", step)
-        status = self.commands.arithmetic(replace(header, text=start))
+        self.commands.arithmetic(replace(header, text=start))
         while (status := self.commands.arithmetic(replace(header, text=test or "1"))) is True:
             yield True
             self.commands.arithmetic(replace(header, text=step))
@@ -337,11 +330,9 @@ class Walk(Frames):
 
     def _nested(self, tokens: Sequence[Token], outcome: Outcome, place: Place) -> None:
         """`eval`, `bash -c`, `source`: a script of its own."""
-        variables, commands, positional = self.variables, self.commands, outcome.arguments
-        same = variables.positional
-        self._call(
-            (tokens, 0, len(tokens)), place, same if positional is None else list(positional)
-        )
+        variables, commands, more = self.variables, self.commands, outcome.arguments
+        arguments = variables.positional if more is None else list(more)
+        self._call((tokens, 0, len(tokens)), place, arguments)
         if outcome.is_program:
             self.frames[-1].is_program = True
             variables.enter(outcome.given, place)
@@ -349,8 +340,8 @@ class Walk(Frames):
             for name in ("BASH_SOURCE", "0") if outcome.is_program else ("BASH_SOURCE",):
                 variables.put(name, (Piece(outcome.file, place),))
         if outcome.job:
-            commands.job = outcome.job
-            for name, value in outcome.job.variables().items():
+            commands.job, variables.beneath = outcome.job, outcome.job.variables()
+            for name, value in variables.beneath.items():
                 variables.put(name, value)
         commands.outer = (*commands.outer, *outcome.outer)
 
@@ -371,19 +362,19 @@ class Walk(Frames):
         """`exit`, `return`, `break` and `continue`."""
         frames = list(reversed(self.frames))
         kind = "loop" if how in ("break", "continue") else "call"
-        ends = [
-            one for one in frames[:-1] if one.kind == kind and (how != "exit" or one.is_program)
-        ]
-        inner = next(one for one in frames if one.journal or one in ends[:1] or one is frames[-1])
+        inner = next(
+            one
+            for one in frames
+            if one.journal
+            or one is frames[-1]
+            or (one.kind == kind and (how != "exit" or one.is_program))
+        )
         if inner.journal:
             inner.left = kind == "call"
         elif inner is not frames[-1]:
             self.skip(inner, whole=how != "continue")
-        elif kind == "call" and all(frame.kind == "call" for frame in frames):
-            self.stops = place
-            self.frames[1:] = []
-            self.at = self.end
-            self.doubts()
+        elif kind == "call" and len(frames) == 1 and not self.connection:
+            self.stops, self.at = place, self.end
         elif kind == "call":
             says = "the script stops here as far as it can be read: set what the condition asks for"
             self.commands.problems.append(Problem("script_stops", "unread", says, place))

@@ -66,22 +66,13 @@ class Part:
 
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|<>()]+")
 # `<path to the data>`, which templates leave for their readers: no shell takes it.
-_BLANK_TO_FILL = re.compile(r"<[A-Za-z][^<>\n;&|()]*(?<! )>(?=[\s/_.,\"'-]|\Z)")
+BLANK_TO_FILL = re.compile(r"<[A-Za-z][^<>\n;&|()]*(?<! )>(?=[\s/_.,\"'-]|\Z)")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _DOCUMENT_LIMIT = 20_000
 _INSIDE = re.compile(r"<<-?[ ]*['\"]?[A-Za-z_]|[\\'\"`()}$#]")
 _DOCUMENT = re.compile(r"<<-?[ ]*(['\"]?)(\w+)\1[^\n]*(?=\n)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
-_ESCAPES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "v": "\v",
-}
+_ESCAPES = dict(zip("ntrabefv", "\n\t\r\a\b\x1b\f\v", strict=True))
 
 
 class Words:
@@ -110,7 +101,7 @@ class Words:
             self._dollar(parts, quoted=quoted)
         elif char == "`":
             self._expansion(parts, "command", 1, self._backtick(start), quoted=quoted)
-        elif match := _BLANK_TO_FILL.match(self.text, start):
+        elif match := BLANK_TO_FILL.match(self.text, start):
             self._expansion(parts, "command", 1, match.end(), quoted=quoted)
         elif char in "<>" and self.text.startswith("(", start + 1):
             self._expansion(parts, "command", 2, self.closing(start + 2, ")"), quoted=quoted)

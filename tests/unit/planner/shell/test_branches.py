@@ -136,6 +136,8 @@ def test_a_script_that_a_script_starts_is_joined_with_it():
     assert (launch.starter, launch.nodes.text, launch.gpus_per_node.text) == ("torchrun", "2", "8")
     assert launch.program.place == Place("inner.sh", 1)
     assert [one.program.text for one in with_files("bash gone.sh; bash inner.sh")] == ["x.py"]
+    with pytest.raises(ShellError, match="it runs inner"):
+        with_files("sed -i s/4/8/ inner.sh; generate > env.sh; bash inner.sh; bash env.sh")
 
 
 def test_a_queued_here_document_is_a_job_of_its_own():
@@ -171,6 +173,8 @@ def test_what_is_read_from_elsewhere_is_asked_for():
 def test_a_script_that_stops_before_its_launch_says_where():
     with pytest.raises(ShellError, match="ends at line 2"):
         read("TP=1\nexit 0\ntorchrun x.py")
+    (launch,) = read("usage() { exit 1; }\n[ $# -lt 1 ] && usage\ntorchrun x.py $1")
+    assert causes(launch) == [("script_stops", 1)]
     (launch,) = read('if [ -z "$DATA" ]; then\n exit 1\nfi\ntorchrun x.py')
     assert causes(launch) == [("script_stops", 2)]
     assert read('if [ -z "$DATA" ]; then\n exit 1\nfi\ntorchrun x.py', DATA="d")[0].problems == ()

@@ -153,6 +153,26 @@ python x.py $PP
     "names of files": """
 DIR="$( cd -- "$( dirname -- "a/b/run.sh" )" &> /dev/null; echo x )"
 python x.py $(dirname a/b.sh) "$(basename a/b.sh .sh)" $(dirname b) $(expr 3 \\* 4) `echo a b`
+python x.py $(echo "a(b),c" | cut -d"(" -f1) $(echo a b | wc -w) "$(echo a,b c | cut -d, -f 2)"
+mkdir -p q; cd q; R=$(cd .. && echo up); cd ..; python x.py "$R"
+""",
+    "texts of substitutions": """
+TP=4
+ARGS="$(cat <<EOF
+--tp $TP
+  --pp 2
+EOF
+)"
+echo "--cp 2" > more.txt
+python x.py $ARGS $(cat more.txt) $(< more.txt)
+""",
+    "parts of values": """
+A=--tp=8; P=a/b.c/run-7B.sh; N="x y x"
+python x.py ${A#*=} ${A%%=*} ${P##*/} ${P#*/} ${P%.*} ${P%/*} ${P##*-} "${N/x/z}" "${N//x/z}"
+python x.py ${N^^} ${A//=/ } ${P%%[0-9]*} "${N//y}" ${A##nothing}
+declare -A C=([tp]=2 [pp]=4); R=A
+for k in "${!C[@]}"; do D+=(--$k ${C[$k]}); done
+python x.py ${#D[@]} ${!R}
 """,
     "loops over nothing": """
 TP=4
