@@ -9,9 +9,10 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import with_trained
 from trainplan.costmodel.presets import gpus_called
 from trainplan.planner.formats import FORMATS, command_keys, format_of
-from trainplan.planner.runtimes.foreign import megatron
+from trainplan.planner.runtimes.foreign import megatron, sharded
 from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
 from trainplan.planner.runtimes.foreign.tables import Table, lifted, stated, tables
+from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Word
 
@@ -24,6 +25,10 @@ BEARS = re.compile(
 """Names of settings that a price may hang on."""
 IDLE = ("false", "null", "none", "", "0", "1", "[]", "0.0", "1.0")
 MOST_NAMED = 12
+HYDRA = "hydra"
+"""Format of files that are known by those which they are joined to."""
+NOT_ADAPTING, ADAPTING = ("fsdp2", "torchtitan"), "accelerate"
+"""Runtimes whose adapters are priced as those of another."""
 USUAL_RANK = 8
 """Of adapters where nothing is said. Source: huggingface/peft `tuners/lora/config.py`."""
 
@@ -44,6 +49,10 @@ def recognises(launch: Launch) -> bool:
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout where a table reads the format; else the format by its name."""
     name = _name(launch)
+    if name == HYDRA:
+        keys = keys_of(launch, name, request.text_of)
+        words = (f"{key}={word.text}" for key, word in keys.items())
+        name = format_of(command_keys("", words)) or name
     keys = keys_of(launch, name, request.text_of) if name in tables() else {}
     for table in tables().get(name, ()):
         if not table.when or stated(table.when, lifted(table, keys)):
@@ -82,10 +91,18 @@ def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys)
         problem = Problem("foreign_format", "unread", says, launch.program.place)
         return Reading(name, "", None, None, (), (*launch.problems, problem))
     model, lacks = _model(table, request, keys)
-    reading = megatron.read(table, launch, request, keys, model)
+    engine = megatron if table.priced_as == MEGATRON_LM.runtime else sharded
+    reading = engine.read(table, launch, request, keys, model)
+    if reading.job is not None:
+        lacks = ()
     reading = _trained(table, request, keys, reading)
     own = [_whose(table, name, launch, reading), *lacks, *_unused(table, launch, keys)]
     own += [Problem("left_out", "unmodelled", says) for says in _left_out(table, keys)]
+    if lacks:
+        of_model = [one for one in reading.problems if one.says.endswith("give --model")]
+        reading = replace(
+            reading, problems=tuple(one for one in reading.problems if one not in of_model)
+        )
     return replace(reading, problems=tuple(dict.fromkeys((*own, *reading.problems))))
 
 
@@ -105,9 +122,9 @@ def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Re
         )
     place = found and found[1].place
     field = Field("model.trained", text, "stated", found[0] if found else "--train", place)
-    return replace(
-        reading, job=job.model_copy(update={"model": model}), fields=(*reading.fields, field)
-    )
+    runtime = ADAPTING if job.runtime in NOT_ADAPTING else job.runtime
+    job = job.model_copy(update={"model": model, "runtime": runtime})
+    return replace(reading, job=job, runtime=runtime, fields=(*reading.fields, field))
 
 
 def _whose(table: Table, name: str, launch: Launch, reading: Reading) -> Problem:
@@ -129,10 +146,13 @@ def _model(
         return None, ()
     text = found[1].text.removesuffix(".yaml").removesuffix(".yml")
     last = text.rstrip("/").rpartition("/")[2]
-    for one in (text, last, last.replace("_", "-")):
+    matches = ((re.fullmatch(name, last), to) for name, to in table.aliases.items())
+    alias = next((match.expand(to) for match, to in matches if match), last)
+    for one in (text, last, last.replace("_", "-"), alias):
         if (model := request.model_of(one)) is not None:
             return model, ()
-    if stated(table.rules().get("--num-layers", ("num_layers={}",)), lifted(table, keys)):
+    shape = table.config.get("num_hidden_layers") or table.rules().get("--num-layers")
+    if stated(shape or ("num_layers={}",), lifted(table, keys)):
         return None, ()
     says = (
         f"{found[0]} names the model {text[:80]}, which is no preset and no folder with a "

@@ -13,11 +13,13 @@ from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.planner.runtimes.foreign.documents import Keys
 from trainplan.planner.runtimes.foreign.tables import (
     DEFAULT,
+    RANKS_OPEN,
     Table,
     count,
     lifted,
     mentioned,
     moved,
+    ranks_stated,
     stated,
 )
 from trainplan.planner.runtimes.megatron_bridge.read_keys import AS_LIST, NOTHING, ONE_WORD, plain
@@ -72,7 +74,7 @@ def read(
     names: dict[str, str] = {}
     flags = _flags(table, own_keys, names, partial(_entries, request))
     given = _with_shape(flags, model)
-    launch = _ranks(table, own_keys, launch, given)
+    launch = ranks_stated(table, own_keys, launch, _inner(given))
     _batch(table, own_keys, launch, request, given)
     _completed(given, model)
     words = [word for flag, values in given.items() for word in (_option(flag, values), *values)]
@@ -168,22 +170,9 @@ def _with_shape(flags: Flags, model: ModelSpec | None) -> Flags:
     return shape | flags
 
 
-def _ranks(table: Table, keys: Mapping[str, Word], launch: Launch, flags: Flags) -> Launch:
-    """With the nodes and GPUs that keys say, where the command does not."""
-    nodes, gpus, ranks = (
-        found[1] if (found := stated(table.places.get(name, ()), keys)) else None
-        for name in ("nodes", "gpus", "ranks")
-    )
-    dp = stated(table.places.get("dp", ()), keys)
-    replicas = count(dp[1]) if dp else None
-    if replicas is not None and dp is not None and ranks is None:
-        product = prod(count(flags[one.flag][0]) or 1 for one in DEGREES if one.flag in flags)
-        ranks = moved(dp[1], str(replicas * product))
-    stated_here = nodes or gpus or ranks
-    if not stated_here or (counts_of(launch) and launch.starter != "file" and launch.nodes):
-        return launch
-    starter = launch.starter if launch.starter not in ("torchrun", "deepspeed") else "python"
-    return replace(launch, starter=starter, nodes=nodes, gpus_per_node=gpus, ranks=ranks)
+def _inner(flags: Flags) -> int:
+    """Ranks of one replica."""
+    return prod(count(flags[one.flag][0]) or 1 for one in DEGREES if one.flag in flags)
 
 
 def _batch(
@@ -197,8 +186,7 @@ def _batch(
         return
     counts = counts_of(launch)
     world = request.cluster.num_gpus if request.cluster else counts and counts[0] * counts[1]
-    inner = prod(count(flags[one.flag][0]) or 1 for one in DEGREES if one.flag in flags)
-    each = count(micro[0])
+    inner, each = _inner(flags), count(micro[0])
     if world and each and world % inner == 0:
         flags[own.BATCH.flag] = [moved(found[1], str(each * steps * (world // inner)))]
 
@@ -306,7 +294,8 @@ def _verdict(
     if verdict == "illegal" and not (table.core and problem.cause in known):
         verdict = "unread" if problem.cause == "bad_value" else "unmodelled"
     place = None if problem.place == DEFAULT else problem.place
-    return replace(problem, verdict=verdict, says=_in_keys(problem.says, names), place=place)
+    says = RANKS_OPEN if problem.cause == "world_size" else _in_keys(problem.says, names)
+    return replace(problem, verdict=verdict, says=says, place=place)
 
 
 def _renamed(one: Field, names: Mapping[str, str]) -> Field:

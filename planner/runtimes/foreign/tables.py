@@ -15,7 +15,7 @@ from importlib import resources
 
 from trainplan.planner.runtimes.key_tables import key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import NOTHING, plain
-from trainplan.planner.shell import Place, Word
+from trainplan.planner.shell import Launch, Place, Word
 
 Rules = Mapping[str, Sequence[str]]
 """Of every name the rules that state it."""
@@ -35,6 +35,12 @@ class Table:
     """As a sentence names its engine."""
     when: Sequence[str] = ()
     """Rules, one of which holds where this engine runs; none: it is the only one, or the last."""
+    like: str = ""
+    """Name of a table whose rules it has as well."""
+    config: Rules = field(default_factory=dict)
+    """Keys of a Hugging Face configuration of the model: its shape."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Presets that other names of models stand for, by patterns."""
     core: bool = False
     """Does its engine have the rules of Megatron-Core for degrees and shapes?"""
     lift: Sequence[str] = ()
@@ -105,7 +111,11 @@ def tables() -> Mapping[str, tuple[Table, ...]]:
     for entry in sorted(folder.iterdir(), key=lambda one: one.name):
         if entry.name.endswith(".toml"):
             name, _, engine = entry.name.removesuffix(".toml").partition("-")
-            table = Table(**tomllib.loads(entry.read_text("utf-8")))
+            stated_here = tomllib.loads(entry.read_text("utf-8"))
+            if base := stated_here.get("like"):
+                text = folder.joinpath(f"{base}.toml").read_text("utf-8")
+                stated_here = tomllib.loads(text) | stated_here
+            table = Table(**stated_here)
             found.setdefault(name, []).append((engine, table))
     return {
         name: tuple(one for _, one in sorted(all_of, key=lambda pair: not pair[1].when))
@@ -127,7 +137,8 @@ def _of_rule(rule: str, keys: Mapping[str, Word]) -> tuple[str, Word] | None:
     key, word, _ = next((one for one in found if one[2] == VALUE), found[0])
     assert word is not None
     for operator, other in zip(more[::2], more[1::2], strict=True):
-        one, two = count(word), count(keys.get(other.partition("=")[0]))
+        one = count(word)
+        two = int(other) if other.isdigit() else count(keys.get(other.partition("=")[0]))
         if one is None or not two:
             return None
         word = moved(
@@ -156,7 +167,9 @@ def lifted(table: Table, keys: Mapping[str, Word]) -> dict[str, Word]:
 
 def mentioned(table: Table) -> Iterator[str]:
     """Keys that some rule asks for."""
-    for rules in (*table.rules().values(), *table.places.values(), table.when):
+    rules_of = (table.rules(), table.places, table.config)
+    everywhere = (rules for one in rules_of for rules in one.values())
+    for rules in (*everywhere, table.when, tuple(table.left_out), tuple(table.refused)):
         for rule in rules:
             parts = re.split(r" (?:&|\+|-|\*|//) ", rule)
             yield from (part.strip().partition("=")[0] for part in parts)
@@ -167,6 +180,26 @@ def count(word: Word | None) -> int | None:
     if word is None or word.unresolved or not re.fullmatch(NUMBER, plain(word.text), re.ASCII):
         return None
     return int(float(plain(word.text)))
+
+
+def ranks_stated(table: Table, keys: Mapping[str, Word], launch: Launch, inner: int) -> Launch:
+    """With the nodes, GPUs or ranks that keys say, where the command does not."""
+    nodes, gpus, ranks, dp = (
+        found[1] if (found := stated(table.places.get(name, ()), keys)) else None
+        for name in ("nodes", "gpus", "ranks", "dp")
+    )
+    replicas = count(dp)
+    if replicas and dp is not None and ranks is None:
+        ranks = moved(dp, str(replicas * inner))
+    if not (nodes or gpus or ranks) or (launch.nodes and launch.starter != FILE):
+        return launch
+    starter = "python" if launch.starter in ("torchrun", "deepspeed") else launch.starter
+    return replace(launch, starter=starter, nodes=nodes, gpus_per_node=gpus, ranks=ranks)
+
+
+RANKS_OPEN = "how many ranks there are is not said in what was read: say --cluster NODESxGPUS:GPU"
+FILE = "file"
+"""Starter of a launch that is a configuration alone."""
 
 
 def moved(word: Word, text: str) -> Word:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.presets import preset, preset_named
 from trainplan.planner.formats import FORMATS, document_of, format_of
 from trainplan.planner.runtimes import Reading, Request
@@ -129,6 +130,64 @@ SWIFT = (
 )
 
 
+NANOTRON = """
+general: {project: a, run: b}
+parallelism: {dp: 4, tp: 2, pp: 2, pp_engine: 1f1b, tp_mode: REDUCE_SCATTER, recompute_layer: true}
+tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 8, sequence_length: 4096}
+optimizer: {zero_stage: 1, accumulate_grad_in_fp32: true}
+model:
+  dtype: bfloat16
+  model_config:
+    is_llama_config: true
+    hidden_act: silu
+    hidden_size: 4096
+    intermediate_size: 14336
+    num_attention_heads: 32
+    num_key_value_heads: 8
+    num_hidden_layers: 32
+    vocab_size: 128256
+    max_position_embeddings: 4096
+"""
+NEOX = """
+pipe-parallel-size: 2
+model-parallel-size: 2
+num-layers: 24
+hidden-size: 2048
+num-attention-heads: 16
+seq-length: 2048
+max-position-embeddings: 2048
+pos-emb: rotary
+rotary-pct: 0.25
+no-weight-tying: true
+gpt-j-residual: true
+zero_optimization: {stage: 1}
+fp16: {enabled: true}
+train_micro_batch_size_per_gpu: 4
+gradient_accumulation_steps: 8
+checkpoint-activations: true
+"""
+MAXTEXT = (
+    "python3 -m MaxText.train base.yml model_name=llama2-7b per_device_batch_size=4 "
+    "ici_fsdp_parallelism=8 dcn_data_parallelism=2 max_target_length=4096 remat_policy=full "
+    "hardware=gpu"
+)
+VERL_FSDP = (
+    "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=1024 "
+    "actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.n=4 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 "
+    "trainer.n_gpus_per_node=8 trainer.nnodes=1"
+)
+TORCHTUNE = """
+model: {_component_: torchtune.models.llama3_1.lora_llama3_1_8b, lora_rank: 16}
+tokenizer: {_component_: a.b, max_seq_len: 4096}
+batch_size: 2
+gradient_accumulation_steps: 4
+enable_activation_checkpointing: true
+dtype: bf16
+"""
+
+
 def of_file(text: str, suffix: str = ".yaml", name: str = "train") -> Launch:
     [document] = document_of(text, suffix)
     program = Word(f"{name}{suffix}", Place(f"{name}{suffix}", None))
@@ -136,14 +195,18 @@ def of_file(text: str, suffix: str = ".yaml", name: str = "train") -> Launch:
     return replace(alone, document=document, format=format_of(document))
 
 
-def read(launch: Launch, **files: str) -> Reading:
+def read(launch: Launch, cluster: str | None = None, **files: str) -> Reading:
     def model_of(name: str):
         last = name.rpartition("/")[2]
         known = preset_named(name) or preset_named(last)
         return preset(known) if known else None
 
     texts = {name.replace("__", "/"): text for name, text in files.items()}
-    request = Request(model_of=model_of, text_of=lambda path: texts.get(path.removesuffix(".yaml")))
+    request = Request(
+        cluster=parse_cluster(cluster) if cluster else None,
+        model_of=model_of,
+        text_of=lambda path: texts.get(path.removesuffix(".yaml")),
+    )
     assert FOREIGN.recognises(launch)
     return FOREIGN.read(launch, request)
 
@@ -259,6 +322,76 @@ def test_megatron_of_ms_swift_is_read_with_its_adapters() -> None:
     assert job is not None and layout is not None and job.model.trained is not None
     assert (job.model.trained.rank, job.cluster.num_gpus) == (16, 8)
     assert (layout.tp, layout.dp, layout.micro_batch_size) == (2, 4, 4)
+
+
+def test_nanotron_is_read_with_its_ranks_and_its_batch() -> None:
+    reading = read(of_file(NANOTRON))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and reading.legal is True
+    assert (job.runtime, job.cluster.num_gpus, job.training.global_batch_size) == (
+        "nanotron",
+        16,
+        64,
+    )
+    assert (layout.tp, layout.pp, layout.dp, layout.zero_stage) == (2, 2, 4, 1)
+    assert (layout.sequence_parallel, layout.recompute) == (True, "full")
+    assert job.model.num_key_value_heads == 8
+
+
+def test_gpt_neox_is_read_under_either_spelling() -> None:
+    for text in (NEOX, NEOX.replace("-size", "_size").replace("num-", "num_")):
+        reading = read(of_file(text), "2x8:a100-sxm-80gb")
+        job, layout = reading.job, reading.layout
+        assert job is not None and layout is not None
+        assert (job.runtime, job.training.precision) == ("megatron-deepspeed", "fp16")
+        assert (layout.tp, layout.pp, layout.dp, layout.recompute) == (2, 2, 4, "full")
+        assert (job.training.global_batch_size, job.model.hidden_size) == (128, 2048)
+
+
+def test_maxtext_is_read_from_its_words() -> None:
+    reading = read(launch_of_command(MAXTEXT.split(), {}), "2x8:h100-sxm")
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (job.runtime, job.model.name, job.training.global_batch_size) == (
+        "maxtext",
+        "llama2-7b",
+        64,
+    )
+    assert (layout.dp, layout.dp_replicate, layout.micro_batch_size) == (16, 2, 4)
+    assert (layout.zero_stage, layout.recompute) == (3, "full")
+
+
+def test_the_actor_of_verl_is_one_of_fsdp_where_nothing_says_megatron() -> None:
+    reading = read(launch_of_command(VERL_FSDP.split(), {}))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (layout.zero_stage, layout.recompute, layout.micro_batch_size) == (3, "full", 8)
+    assert (job.training.seq_length, job.training.global_batch_size) == (2048, 256)
+
+
+def test_torchtune_names_its_model_by_the_function_that_builds_it() -> None:
+    reading = read(of_file(TORCHTUNE), "1x8:h100-sxm")
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None and job.model.trained is not None
+    assert (job.model.name, job.model.trained.rank, job.runtime) == (
+        "llama3.1-8b",
+        16,
+        "accelerate",
+    )
+    assert (job.training.global_batch_size, layout.micro_batch_size) == (64, 2)
+
+
+def test_a_part_of_hydra_is_of_the_format_of_what_it_is_joined_to() -> None:
+    reading = read(of_file("defaults: whole.yaml\nx: {y: 1}\n"), whole=NANOTRON)
+    assert reading.layout is not None
+    assert reading.layout.tp == 2
+
+
+def test_what_breaks_a_rule_of_ours_is_not_judged_elsewhere() -> None:
+    reading = read(of_file(NANOTRON.replace("num_attention_heads: 32", "num_attention_heads: 31")))
+    assert reading.legal is not False
+    reading = read(of_file(NANOTRON.replace("tp: 2", "tp: 3")))
+    assert reading.legal is None
 
 
 def test_what_a_price_may_hang_on_and_no_table_has_is_named() -> None:
