@@ -4,12 +4,13 @@ Held for every runtime whose exports are read: an option, a key, a variable or a
 left may be unread or without a price, but no verdict rests on what nobody read.
 """
 
+import json
 from dataclasses import replace
 from itertools import islice
 
 import pytest
 
-from tests import torchtitan_jobs
+from tests import torchtitan_jobs, training_scripts
 from tests.grids import number
 from tests.launches import launch_of, word
 from tests.properties.megatron_exports import OWN, PRESETS, exports, random_job
@@ -142,5 +143,34 @@ def test_a_line_less_of_torchtitan(model):
             for line, text in without_a_line(file.text):
                 files = {**{f.name: f.text for f in config.files}, file.name: text}
                 found = reader("torchtitan").read(launch, replace(request, text_of=files.get))
+                wrong = [p for p in found.problems if p.verdict == "illegal"]
+                assert not wrong, (line, wrong)
+
+
+def without_a_key(text):
+    config = json.loads(text)
+
+    def less(value):
+        for name in value:
+            rest = {other: one for other, one in value.items() if other != name}
+            yield name, rest
+            if isinstance(value[name], dict):
+                for inner, one in less(value[name]):
+                    yield f"{name}.{inner}", {**value, name: one}
+
+    for name, rest in less(config):
+        yield name, json.dumps(rest)
+
+
+@pytest.mark.parametrize("runtime", ["deepspeed", "accelerate"])
+def test_a_line_less_of_a_training_script(runtime):
+    for job, config in written(runtime, "llama3-8b"):
+        launch, request = training_scripts.launch_of(config, job)
+        check(runtime, launch, request)
+        for file in config.files:
+            edited = without_a_key if file.name.endswith(".json") else without_a_line
+            for line, text in edited(file.text):
+                files = {**{f.name: f.text for f in config.files}, file.name: text}
+                found = reader(runtime).read(launch, replace(request, text_of=files.get))
                 wrong = [p for p in found.problems if p.verdict == "illegal"]
                 assert not wrong, (line, wrong)

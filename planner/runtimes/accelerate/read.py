@@ -321,7 +321,8 @@ def _batch(
             f"{whole} sequences of a step are not {micro.value} of a micro batch * {degrees.dp} "
             f"replicas * {'some' if given is None else given} accumulated: change one"
         )
-        stated = micro.origin == "stated" and (given is not None or whole % at_once)
+        accumulates = steps is not None and steps.origin == "stated"
+        stated = micro.origin == "stated" and (accumulates or whole % at_once)
         verdict: Verdict = "illegal" if stated else "unread"
         notes.problem("micro_batch_divides_batch", verdict, says, micro.place)
         return None

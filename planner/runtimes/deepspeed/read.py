@@ -208,7 +208,10 @@ def _batch(
             f"{engine.BATCH} = {whole} is not {engine.MICRO} {micro} * {engine.STEPS} {steps} * "
             f"{counted} ranks: change one, or leave one of the three out"
         )
-        keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=all_stated)
+        # ranks that are cut by a degree which is not stated would leave fewer replicas
+        cut = bool(whole and product and product % whole == 0) and degrees.ranks == degrees.dp
+        whole_said = all_stated and not cut
+        keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=whole_said)
         return None
     whole = micro * steps * degrees.dp
     if request.global_batch_size not in (None, whole):
