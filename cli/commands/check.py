@@ -129,6 +129,7 @@ def command(
         train=train,
         seq_length=seq_length,
         global_batch_size=global_batch_size,
+        release=runtime_version,
         strict=strict,
         text_of=partial(text_next_to, alongside(launch)),
     )

@@ -37,6 +37,8 @@ class Request:
     for one, or a folder beside the launch; null: it is none of these."""
     train: str | None = None
     """What is trained, in place of what the launch says: as `--train` of `plan search` takes it."""
+    release: str | None = None
+    """Of the software that runs, as `--runtime-version` takes it."""
     strict: bool = False
     """Is what is not stated what this release takes without it, and what it does not know wrong?"""
     text_of: Callable[[str], str | None] = lambda path: None

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, Given, Option, shown
+from trainplan.planner.runtimes.megatron_lm.read.cores import had, since
 from trainplan.planner.runtimes.megatron_lm.read.patterns import integers, pattern
 from trainplan.planner.runtimes.megatron_lm.read.releases import (
     Foreign,
@@ -35,6 +36,8 @@ from trainplan.planner.shell import Problem, Word
 
 LARGEST = 10**12
 """Of a whole number; no option means more, and lists of so many entries would fill the memory."""
+LATEST = 99
+"""Of releases: where none is stated, this one, which has every option."""
 HELPED = 50
 """Of so many problems the likely meaning is looked for; a file with more is another program's."""
 OF_PACKAGE = ("--export-", "--modelopt-enabled", "--enable-gpt-oss", "--finetune-")
@@ -72,27 +75,34 @@ def _frozen(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-def parse(words: Sequence[Word], *, strict: bool = True) -> tuple[Arguments, tuple[Problem, ...]]:
+def parse(
+    words: Sequence[Word], *, strict: bool = True, core: int | None = None
+) -> tuple[Arguments, tuple[Problem, ...]]:
     """What the words set, and what the parser would stop at; the last of a repeated option wins.
 
     Where it is not `strict`, options of other releases and of forks are taken for what they mean,
-    and those that nobody knows are no fault.
+    and those that nobody knows are no fault. `core`: the release of Megatron Core that runs, by its
+    number; its options are those that it had.
     """
-    parser = _Parser(deque(words), strict)
+    parser = _Parser(deque(words), strict, core)
     parser.run()
     arguments = Arguments({one.dest: one for one in options().values()}, parser.given, parser.own)
+    later = tuple(parser.later(strict=strict))
     if strict:
-        return arguments, tuple(parser.problems)
+        plain = not parser.own and not parser.renamed
+        whole = arguments if plain else applied(arguments, unbiased=False)
+        return whole, (*parser.problems, *later)
     notes = foreign_problems(parser.unknown, {**parser.renamed, **own_words(parser.own)})
     spelled = spelling(parser.underscored)
     unbiased = len(parser.underscored) > len(parser.given) // 2
-    return applied(arguments, unbiased=unbiased), (*notes, *parser.problems, *spelled)
+    return applied(arguments, unbiased=unbiased), (*notes, *later, *parser.problems, *spelled)
 
 
 @dataclass(slots=True)
 class _Parser:
     rest: deque[Word]
     strict: bool
+    core: int | None
     given: dict[str, Given] = field(default_factory=dict)
     own: dict[str, Given] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -115,17 +125,28 @@ class _Parser:
             if not self.strict and flag not in options() and dashed(flag) != flag:
                 self.underscored.append(word)
                 flag = dashed(flag)
-            if not self.strict and is_translated(flag):
+            lax = not self.strict or (self.core is not None and had(flag, self.core))
+            if lax and is_translated(flag):
                 self._translated(flag, word)
             elif flag in options():
                 self._option(options()[flag], word)
             else:
                 self._taken(_is_value)
-                if word.unresolved or self.strict or flag.startswith(OF_PACKAGE):
+                if word.unresolved or not lax or flag.startswith(OF_PACKAGE):
                     near = len(self.problems) < HELPED
                     self.problems.append(_unknown(flag, word, near=near))
                 else:
                     self.unknown.append(Foreign(flag, word.place))
+
+    def later(self, *, strict: bool) -> Iterator[Problem]:
+        """Options that came after the release that runs."""
+        newer = [one for one in self.given.values() if since(one.flag) > (self.core or LATEST)]
+        for one in newer:
+            says = (
+                f"{one.flag} is of Megatron Core 0.{since(one.flag)} and later, not of "
+                f"0.{self.core}: take it out, or run a newer release"
+            )
+            yield Problem("later_flag", "illegal" if strict else "unread", says, one.place)
 
     def _option(self, option: Option, word: Word) -> None:
         _, equals, attached = word.text.partition("=")

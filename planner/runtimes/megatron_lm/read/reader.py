@@ -15,6 +15,7 @@ from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.absence import Absence
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
 from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_format, place_of
+from trainplan.planner.runtimes.megatron_lm.read.cores import core_of
 from trainplan.planner.runtimes.megatron_lm.read.degrees import DEGREE_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts
 from trainplan.planner.runtimes.megatron_lm.read.fields import READ, fields
@@ -72,7 +73,9 @@ STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    arguments, unparsed = parse(launch.arguments, strict=request.strict)
+    arguments, unparsed = parse(
+        launch.arguments, strict=request.strict, core=core_of(request.release)
+    )
     place = place_of(launch, request, precision(arguments))
     unread = (*_unread(arguments), *place.problems)
     facts = _facts(launch, arguments, place)

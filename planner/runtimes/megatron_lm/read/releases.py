@@ -15,6 +15,7 @@ from typing import Any
 from trainplan.costmodel.runtimes import pipeline_layout_string
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, Given, shown
+from trainplan.planner.runtimes.megatron_lm.read.cores import of_cores
 from trainplan.planner.shell import COMMAND_LINE, Place, Problem, Word
 
 NOOP, FIRST_DENSE, SHARED = "noop_layers", "first_k_dense_replace", "n_shared_experts"
@@ -137,7 +138,7 @@ def spelling(underscored: Sequence[Word]) -> Iterator[Problem]:
 def listed(options: Sequence[Foreign | str]) -> str:
     """Options in a sentence: each once, and of many the first."""
     flags = (one if isinstance(one, str) else one.flag for one in options)
-    names = list(dict.fromkeys(shown(one, 80) for one in flags))
+    names = list(dict.fromkeys(f"{shown(one, 80)}{of_cores(one)}" for one in flags))
     more = f" and {len(names) - SPELLED} more" if len(names) > SPELLED else ""
     return f"{', '.join(names[:SPELLED])}{more}"
 

@@ -6,6 +6,7 @@ from tests.launches import launch
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.read.cores import core_of
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_lm.read.releases import KINDS, kind, table
 from trainplan.planner.shell import launches_of_script
@@ -154,3 +155,34 @@ def test_nodes_that_are_a_default_of_the_script_are_not_judged_by():
         (head + PLAIN).replace("{SLURM_NNODES:-1}", "{N}"), "x.sh", {"N": "1"}
     )
     assert not stated.nodes.fallback
+
+
+@pytest.mark.parametrize(
+    ("name", "core"),
+    [
+        ("core 0.12", 12),
+        ("0.9.0", 9),
+        ("megatron-core==0.14.1", 14),
+        ("nemo:24.07", 7),
+        ("2024-11", 9),
+        ("nemo:20.01", 4),
+        ("newest", None),
+        (None, None),
+    ],
+)
+def test_a_release_is_a_version_of_megatron_core(name, core):
+    assert core_of(name) == core
+
+
+def test_the_parser_is_that_of_the_release_that_runs():
+    older = "--use-legacy-models --no-async-tensor-model-parallel-allreduce"
+    assert read(older, strict=True).legal is False
+    assert read(older, strict=True, release="core 0.9").legal is True
+    assert "--no-async-tensor-model-parallel-allreduce of Megatron Core 0.4 to 0.15" in says(
+        read(older), "unknown_flag"
+    )
+    newer = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer"
+    reading = read(newer, strict=True, release="core 0.9")
+    assert "of Megatron Core 0.14 and later, not of 0.9" in says(reading, "later_flag")
+    assert reading.legal is False
+    assert "later_flag" not in {one.cause for one in read(newer).problems}
