@@ -1,5 +1,6 @@
 """Launches that a user has: a script, a configuration, or a command typed after `--`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -50,7 +51,9 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
 
 def _is_file(words: Sequence[str]) -> bool:
     """Is the first word a file, with its arguments behind it, rather than a command?"""
-    return len(words) == 1 or (Path(words[0]).suffix in SCRIPTS and is_there(Path(words[0])))
+    head = _text_below(Path(), words[0]) or ""
+    is_script = Path(words[0]).suffix in SCRIPTS and is_there(Path(words[0]))
+    return len(words) == 1 or is_script or re.match(r"#!.*/(env )?(ba|z)?sh\b", head) is not None
 
 
 def alongside(words: Sequence[str]) -> Path:

@@ -164,10 +164,8 @@ class Commands:
 
     def _named(self, one: Simple) -> Outcome:
         """A command that is no syntax of the shell."""
-        if one.texts[0] in _PLAIN:
-            return _PLAIN[one.texts[0]]
-        builtin = _BUILTINS.get(one.texts[0])
-        return builtin(self, one) if builtin else self._start(one)
+        builtin = _BUILTINS.get(one.texts[0], Commands._start)
+        return _PLAIN.get(one.texts[0]) or builtin(self, one)
 
     def _eval(self, one: Simple) -> Outcome:
         text = tuple(p for value in one.fields[1:] for p in (Piece(" ", one.place), *value))
@@ -213,13 +211,12 @@ class Commands:
         return Outcome()
 
     def _unset(self, one: Simple) -> Outcome:
+        """`unset`, `let`."""
         for text in one.texts[1:]:
-            self.variables.put(text, None)
-        return Outcome()
-
-    def _let(self, one: Simple) -> Outcome:
-        for text in one.texts[1:]:
-            self.arithmetic(Token("arithmetic", text, one.place))
+            if one.texts[0] == "let":
+                self.arithmetic(Token("arithmetic", text, one.place))
+            else:
+                self.variables.put(text, None)
         return Outcome()
 
     def _set(self, one: Simple) -> Outcome:
@@ -406,11 +403,14 @@ class Commands:
             job = allocation_of(command.outer).over(job)
         set_here = set_by(command.outer).items()
         given: dict[str, Value] = {k: (Piece(w.text, w.place, w.unresolved),) for k, w in set_here}
-        for token in set_first:
-            if parts := assignment(token):
-                given[parts[0]] = self.expander.joined(parts[2])
+        given.update(self._before(set_first))
         tokens, more = self._lexed(source), tuple(arguments)
         return Outcome(None, None, tokens, file, command.outer, job, more, given, is_program=True)
+
+    def _before(self, set_first: Sequence[Token]) -> dict[str, Value]:
+        """`NAME=value` before a program."""
+        parts = filter(None, map(assignment, set_first))
+        return {name: self.expander.joined(value) for name, _, value in parts}
 
     def _add(self, command: Command, set_first: Sequence[Token], place: Place) -> None:
         """Keep a launch, if it is one."""
@@ -420,10 +420,8 @@ class Commands:
             for name in sorted(variables.exported)
             if (held := variables.held.get(name)) is not None and not isinstance(held, dict)
         }
-        for token in set_first:
-            if parts := assignment(token):
-                value = self.expander.joined(parts[2])
-                environment[parts[0]] = word_of(value, place)
+        before = self._before(set_first)
+        environment.update({name: word_of(value, place) for name, value in before.items()})
         problems = (*self.problems, *self.doubts)
         variables.charge(len(environment) + len(problems) + len(variables.unread), place)
         around = Surroundings(environment, self.job, self.outer, problems)
@@ -434,7 +432,9 @@ class Commands:
         launch = launch_of(replace(command, rest=rest), around)
         if launch is None:
             return
-        words = (launch.program, *launch.arguments, *launch.starter_arguments)
+        started = pairwise((launch.program, *launch.starter_arguments))
+        others = (w for pair in started for w in pair[1:] if not any(map(_meets, pair)))
+        words = (launch.program, *launch.arguments, *others)
         counts = (word for word in (launch.nodes, launch.gpus_per_node) if word)
         names = dict.fromkeys(name for word in (*words, *counts) for name in word.unresolved)
         why = [p for name, p in variables.unread.items() if name in names or name[0] == "+"]
@@ -525,14 +525,20 @@ _BUILTINS = {
     **dict.fromkeys(PRINTING, Commands._print),
     "cd": Commands._cd,
     **dict.fromkeys(("source", "."), Commands._include),
-    "unset": Commands._unset,
-    "let": Commands._let,
+    **dict.fromkeys(("unset", "let"), Commands._unset),
     "set": Commands._set,
     "shift": Commands._shift,
     **dict.fromkeys(("read", "mapfile", "readarray"), Commands._read),
     "getopts": Commands._getopts,
     "printf": Commands._printf,
 }
+
+
+def _meets(word: Word) -> bool:
+    """Does it only say where ranks meet?"""
+    return bool(re.match(r"--(?:master|main_process_|machine_rank|node.rank|rdzv)", word.text))
+
+
 _KEYED = re.compile(r"\[([^\]]*)\]=")
 
 

@@ -70,6 +70,8 @@ def test_words_behind_a_script_are_its_arguments(run):
     launch = run('if [ "$2" = big ]; then TP=$1; fi', "8", "big")
     assert launch.arguments[0].text == "8"
     assert alongside(["repo/examples/big/run.sh", "8"]) == Path("repo/examples/big")
+    Path("start").write_text("#!/usr/bin/env bash\ntorchrun x.py $2")
+    assert read_launches(["start", "8", "--big"], {})[0].arguments[0].text == "--big"
     (launch,) = read_launches(["bash", "repo/examples/big/run.sh", "7", "big"], {})
     assert (launch.arguments[0].text, launch.arguments[0].place.line) == ("7", None)
 

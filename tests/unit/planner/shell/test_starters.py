@@ -162,6 +162,13 @@ def test_the_container_that_names_a_release_is_kept(command, image):
     assert (found and found.text.rpartition("/")[2]) == image
 
 
+def test_where_ranks_meet_is_not_asked_for():
+    text = "A=$(hostname)\nN=$(hostname)\ntorchrun --master_addr $A --rdzv_id=$A {} x.py"
+    assert launches_of_script(text.format(""), "run.sh", {})[0].problems == ()
+    (problem,) = launches_of_script(text.format("--nnodes $N"), "run.sh", {})[0].problems
+    assert "--set N=VALUE" in problem.says
+
+
 def test_an_option_that_the_starter_does_not_know_is_a_problem():
     (problem,) = read("torchrun --tensor-parallel=8 x.py").problems
     assert (problem.cause, problem.verdict) == ("starter_option_unknown", "illegal")
