@@ -5,7 +5,8 @@ takes the value of each, so that names, defaults and limits stand once.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -220,8 +221,23 @@ def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, 
             yield f"{before}{name}", text.lower() if isinstance(value, bool) else text
 
 
+KEY = re.compile(r"\s*[\"']?([^\s:\"'#]+)[\"']?\s*:")
+MOST_PARTS = 10_000
+"""Keys and values of a configuration that is looked into."""
+FEW = 20
+"""Keys that are unknown, as listed."""
 LARGEST_YAML = 200_000
 """Characters; PyYAML reads so many in three seconds, and no published configuration has a tenth."""
+
+
+def is_small(value: object) -> bool:
+    """Has it few parts? Aliases of YAML may repeat one without end, or hold themselves."""
+    left, seen = [value], 0
+    while left and seen < MOST_PARTS:
+        one = left.pop()
+        seen += 1
+        left += one.values() if isinstance(one, Mapping) else one if isinstance(one, list) else ()
+    return not left
 
 
 def yaml_mapping(notes: Notes, text: str, file: str, instead: str) -> dict[str, object] | None:
@@ -240,3 +256,19 @@ def yaml_mapping(notes: Notes, text: str, file: str, instead: str) -> dict[str, 
         says = f"{file} holds no keys: {instead}"
     notes.problem("unread_config", verdict, says, Place(file, None))
     return None
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Line of each key of a YAML or JSON, the first of its name."""
+    found: dict[str, int] = {}
+    for at, line in enumerate(text.splitlines(), 1):
+        if match := KEY.match(line):
+            found.setdefault(match[1], at)
+    return found
+
+
+def few(names: Sequence[str]) -> Iterator[str]:
+    """Names to be listed one by one, and of more how many there are."""
+    yield from names[:FEW]
+    if len(names) > FEW:
+        yield f"each of {len(names) - FEW} more"

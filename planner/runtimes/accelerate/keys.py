@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainplan.planner.runtimes.exporter import recorded
-from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, yaml_mapping
+from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, few, lines_of, yaml_mapping
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.training_script.read import text_of
 from trainplan.planner.runtimes.training_script.script import script_of
@@ -77,6 +77,8 @@ OF_ENGINE = (
     *(f"{one}_{what}" for one in DEVICES for what in ("device", "nvme_path")),
 )
 """Options of `accelerate launch` that stand in the section of the engine."""
+ELSEWHERE = ("fp16", "dynamo_backend")
+"""Keys of a file that are no options."""
 KINDS = {
     "use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU",
     "use_megatron_lm": "MEGATRON_LM", "tpu": "XLA", "cpu": "MULTI_CPU",
@@ -140,32 +142,35 @@ def _of_file(keys: Keys, path: Word, request: Request) -> bool:
         says = f"launches on {str(place)[:40]} are not read, only those on {LOCAL}"
         keys.notes.problem(PLACE.name, "unread", says, Place(path.text, None))
         return False
-    _of_mapping(keys, config, path.text, text.splitlines())
+    _of_mapping(keys, config, path.text, text)
     return True
 
 
-def _of_mapping(keys: Keys, config: Mapping[str, object], file: str, lines: list[str]) -> None:
+def _of_mapping(keys: Keys, config: Mapping[str, object], file: str, text: str) -> None:
     known = {flag.removeprefix("--") for flag in recorded(RECORDED)}
+    lines = lines_of(text)
     certain = bool({PLACE.name, KIND.name} & {*config})  # else it may be of another program
+    strange = [top for top in config if top not in known and top not in ELSEWHERE]
+    for top in few(strange):
+        says = f"{top[:60]} is no key of Accelerate, which stops it: correct or delete it"
+        place = Place(file, lines.get(top))
+        keys.notes.problem("unknown_key", "illegal" if certain else "unread", says, place)
     for top, value in config.items():
-        place = Place(file, _line(lines, top))
-        if top not in known and top not in ("fp16", "dynamo_backend"):
-            says = f"{top[:60]} is no key of Accelerate, which stops it: correct or delete it"
-            keys.notes.problem("unknown_key", "illegal" if certain else "unread", says, place)
-        elif top in SECTIONS and isinstance(value, dict):
-            for inner, one in value.items():
-                key = _full(top, str(inner))
-                where = Place(file, _line(lines, str(inner)))
-                if key not in known:
-                    says = f"{top} has no key {str(inner)[:60]}, never read: correct or delete it"
-                    keys.notes.problem("unknown_key", "ignored", says, where)
-                keys.entries[key] = _entry(key, one, where)
+        if top in SECTIONS and isinstance(value, dict):
+            inner = {_full(top, str(name)): name for name in value}
+            for key in few([one for one in inner if one not in known]):
+                name = str(inner.get(key, key))
+                says = f"{top} has no key {name[:60]}, never read: correct or delete it"
+                where = Place(file, lines.get(name))
+                keys.notes.problem("unknown_key", "ignored", says, where)
+            for key, name in inner.items():
+                keys.entries[key] = _entry(key, value[name], Place(file, lines.get(str(name))))
         elif top == ENGINE and isinstance(value, dict):
-            for inner, one in value.items():
-                key = f"{top}.{inner}"
-                keys.entries[key] = _entry(key, one, Place(file, _line(lines, str(inner))))
-        elif top not in SECTIONS:
-            keys.entries[top] = _entry(top, value, place)
+            for name, one in value.items():
+                key = f"{top}.{name}"
+                keys.entries[key] = _entry(key, one, Place(file, lines.get(str(name))))
+        elif top not in SECTIONS and (top in known or top in ELSEWHERE):
+            keys.entries[top] = _entry(top, value, Place(file, lines.get(top)))
 
 
 def _full(section: str, name: str) -> str:
@@ -179,11 +184,6 @@ def _entry(key: str, value: object, place: Place) -> Entry:
     """A plain value; lists and mappings, which may hold themselves, are never looked into."""
     plain = value if isinstance(value, (str, int, float, bool)) or value is None else "..."
     return Entry(plain, "stated", f"{key}: {json.dumps(plain)[:60]}", place)
-
-
-def _line(lines: list[str], name: str) -> int | None:
-    found = (at for at, line in enumerate(lines, 1) if line.strip().startswith(f"{name}:"))
-    return next(found, None)
 
 
 def _of_options(keys: Keys, options: Mapping[str, tuple[Word | None, Word]]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.swap_buffers import STATES, SUBGROUP_PARAMS, WEIGHT_BUFFER_PARAMS
 from trainplan.planner.runtimes.exporter import recorded
-from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, exact
+from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, exact, few
 from trainplan.planner.shell import Place
 
 RUNTIME = "deepspeed"
@@ -153,10 +153,9 @@ def check_keys(keys: Keys) -> None:
     """What is refused, what is never read, and what is not priced."""
     known = {flag.removeprefix("--") for flag in recorded(RECORDED)}
     tops = {key.partition(".")[0]: key for key in reversed(keys.entries)}
-    for top, key in reversed(tops.items()):
-        if top not in known:
-            says = f"{top} is no key of DeepSpeed, which never reads it: correct or delete it"
-            keys.problem("unknown_key", "ignored", says, key)
+    for top in few([one for one in reversed(tops) if one not in known]):
+        says = f"{top} is no key of DeepSpeed, which never reads it: correct or delete it"
+        keys.problem("unknown_key", "ignored", says, tops.get(top))
     for key, entry in keys.entries.items():
         section, _, last = key.rpartition(".")
         if section in SECTIONS and key not in known:

@@ -32,12 +32,14 @@ from trainplan.planner.runtimes.deepspeed.read import job_of
 from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED, WRITTEN, engine_keys, refuse_types
 from trainplan.planner.runtimes.exporter import Exporter, recorded, with_traits
 from trainplan.planner.runtimes.keys import (
+    MOST_PARTS,
     Entry,
     Keys,
     Notes,
     Option,
     Written,
     flat,
+    is_small,
     nested,
     yaml_mapping,
 )
@@ -193,6 +195,10 @@ class Trainer:
         text = text_of(notes, path, request)
         instead = "name the configuration of the trainer"
         config = None if text is None else yaml_mapping(notes, text, path.text, instead)
+        if config is not None and not is_small(config):
+            says = f"{path.text} has more than {MOST_PARTS:,} values: give one without the rest"
+            notes.problem("unread_config", "unread", says, path.place)
+            config = None
         if config is None:
             return None, None
         keys = _keys_of(notes, config, path.text)
@@ -248,7 +254,9 @@ class Trainer:
         return {**({"max_length": str(length)} if known else {}), **recomputed, **named}
 
     def recognises(self, launch: Launch) -> bool:
-        """By its program."""
+        """By its program, or as its YAML alone."""
+        if launch.starter == "file":
+            return launch.format == self.traits.name.replace("-", "_")
         return PurePosixPath(launch.program.text).name in self.programs
 
     def as_exporter(self) -> Exporter:

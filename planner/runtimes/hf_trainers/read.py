@@ -4,7 +4,6 @@ What a trainer has that these do not is in its table; what shards is read by the
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -17,9 +16,10 @@ from trainplan.planner.runtimes.accelerate.read import ACCELERATE
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.hf_trainers.tables import SCRIPT, TABLES, Table
-from trainplan.planner.runtimes.keys import nested
+from trainplan.planner.runtimes.keys import Notes, is_small, lines_of, nested
 from trainplan.planner.runtimes.ranks import ranks_of
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
+from trainplan.planner.runtimes.training_script.read import text_of
 from trainplan.planner.runtimes.training_script.script import DEFAULT_PLACE, OFF, script_of
 from trainplan.planner.shell import COMMAND_LINE, Launch, Place, Problem, Word, number
 
@@ -72,6 +72,11 @@ def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout that the engine under a trainer reads."""
     table = _table(launch) or SCRIPT
     own, behind = _split(launch)
+    path = None if launch.starter == "file" else _path(launch)
+    if table is SCRIPT and path is not None:
+        notes = Notes(problems=list(launch.problems))
+        text_of(notes, path, request)
+        launch = replace(launch, problems=tuple(notes.problems))
     options = _options(table, launch, own, request)
     made = _counted(launch, {**options, **_named(behind)}, behind)
     if table.batch and "gradient_accumulation_steps" not in options:
@@ -93,10 +98,10 @@ def read(launch: Launch, request: Request) -> Reading:
     )
     written = request.text_of
 
-    def text_of(path: str) -> str | None:
+    def with_own(path: str) -> str | None:
         return written(path) or files.get(path) or files.get(PurePosixPath(path).name)
 
-    request = replace(request, text_of=text_of)
+    request = replace(request, text_of=with_own)
     reading = (DEEPSPEED if shards else ACCELERATE).read(made, request)
     return _named_reading(table, launch, options, reading)
 
@@ -152,6 +157,8 @@ def _of_file(table: Table, launch: Launch, path: Word | None, request: Request) 
         return {}
     name = path.text.rpartition("/")[2] if path.unresolved else path.text
     text = request.text_of(name) if "$" not in name else None
+    if text is None and table is SCRIPT:
+        return {}
     if text is None:
         raise UnsupportedError(
             f"{table.title} starts this from {path.text[:80]}, which is not here to read: run "
@@ -160,10 +167,10 @@ def _of_file(table: Table, launch: Launch, path: Word | None, request: Request) 
     document = launch.document or _document(text, PurePosixPath(name).suffix.lower())
     if table is SCRIPT and format_of(document) not in ("", SCRIPT.format, "llama_factory"):
         return {}
-    lines = text.splitlines()
+    lines = lines_of(text)
     found: Options = {}
     for key, value in document.items():
-        place = Place(path.text, _line(lines, key))
+        place = Place(path.text, lines.get(key))
         texts = list(_texts(value))
         if value is not None:
             found[key] = (Word(f"--{key}", place), *(Word(one, place) for one in texts))
@@ -176,18 +183,24 @@ def _document(text: str, suffix: str) -> Mapping[str, Any]:
 
 def _texts(value: object) -> Iterator[str]:
     """A value of YAML as words of a command; mappings as JSON."""
+    if not is_small(value):
+        return
     if isinstance(value, Mapping):
         yield json.dumps(value, default=str)
     elif isinstance(value, list):
-        for one in value[:100]:
-            yield from _texts(one)
+        yield from (
+            json.dumps(one, default=str) if _is_nested(one) else _word(one) for one in value
+        )
     else:
-        yield str(value).lower() if isinstance(value, bool) else str(value)
+        yield _word(value)
 
 
-def _line(lines: list[str], key: str) -> int | None:
-    pattern = re.compile(rf'\s*"?{re.escape(key)}"?\s*:')
-    return next((at for at, line in enumerate(lines, 1) if pattern.match(line)), None)
+def _is_nested(value: object) -> bool:
+    return isinstance(value, (Mapping, list))
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _counted(launch: Launch, options: Options, behind: tuple[Word, ...]) -> Launch:

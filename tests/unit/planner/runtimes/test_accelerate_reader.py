@@ -286,3 +286,10 @@ def test_ulysses_under_the_engine_is_read():
 def test_an_unknown_key_stops_what_is_surely_a_file_of_accelerate():
     config = yaml.safe_dump({"num_processes": 8, "lr": 1e-5, "fsdp_config": {"fsdp_version": 2}})
     assert causes(read(config))["unknown_key"] == "unread"
+
+
+def test_many_unknown_keys_are_counted():
+    changes = {f"k{number}": 1 for number in range(50)}
+    unknown = [one for one in read(**changes).problems if one.cause == "unknown_key"]
+    assert len(unknown) == 21
+    assert "30 more" in unknown[-1].says

@@ -2,13 +2,15 @@
 
 import pytest
 
-from tests.training_scripts import launch, launch_of
+from tests.training_scripts import launch, launch_of, word
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.presets.presets import preset
+from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.runtimes import EXPORTERS, READERS, Request
 from trainplan.planner.runtimes.arctic_training import READER as ARCTIC_TRAINING
+from trainplan.planner.shell import Launch
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 LONG = {"cp": 8, "zero_stage": 3, "tiled_loss": True, **FULL}
@@ -116,3 +118,18 @@ def test_what_is_wrong_has_a_name(old, new, cause, verdict):
 
 def test_a_file_that_is_not_there_is_asked_for():
     assert causes(read(RECIPE, "--config", "other.yml")) == {"no_config": "unread"}
+
+
+def test_a_yaml_alone_is_known_by_its_keys():
+    (document,) = document_of(RECIPE, ".yaml")
+    alone = Launch(
+        "file", word("run.yml"), is_module=False, arguments=(), environment={}, document=document,
+        format=format_of(document),
+    )  # fmt: skip
+    assert next(one for one in READERS if one.recognises(alone)) is ARCTIC_TRAINING
+    wanted = Request(
+        cluster=parse_cluster("1x8:h100-sxm"),
+        model=preset("llama3.1-8b"),
+        text_of={"run.yml": RECIPE}.get,
+    )
+    assert ARCTIC_TRAINING.read(alone, wanted).layout.cp == 8

@@ -9,7 +9,7 @@ from tests.training_scripts import word
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.presets import preset, preset_named
-from trainplan.planner.formats import format_of
+from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.hf_trainers.tables import TABLES
 from trainplan.planner.shell import Launch, launch_of_command, launches_of_script
@@ -215,3 +215,24 @@ def test_a_table_has_a_source_and_names_of_ours(table):
     assert table.source
     assert table.programs
     assert not {*table.keys.values()} & {*table.keys} - {""}
+
+
+LINKED = "a0: &a0 [x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 20)
+)
+
+
+@pytest.mark.parametrize("more", [LINKED, "a: &a {b: *a}\n", "a: [[1, {b: c}], 2]\n"])
+def test_values_that_repeat_without_end_are_left_out(more):
+    text = yaml.safe_dump(SFT) + more
+    (document,) = document_of(text, ".yaml")
+    alone = Launch(
+        "file", word("x.yaml"), is_module=False, arguments=(), environment={}, document=document,
+        format=format_of(document),
+    )  # fmt: skip
+    assert read(alone, {"x.yaml": text}).job is not None
+
+
+def test_a_recipe_that_is_not_here_is_named():
+    text = "accelerate launch --num_processes 8 --multi_gpu sft.py --config gone.yaml"
+    assert causes(command(text, cluster=None))["no_config"] == "unread"
