@@ -30,7 +30,8 @@ FEW = 3
 """Of the usual options so many stand beside the shape."""
 NO_TRAINING = re.compile(
     r"bert|t5|ict|vision|vit|clip|retro|retriever|biencoder|generat|eval|infer|convert|tools|tasks|"
-    r"merge|preprocess|hf2|server|rollout",
+    r"merge|preprocess|hf2|server|rollout|mamba|hybrid|multimodal|llava|internvl|audio|video|diffus|"
+    r"(?:^|[_-])(?:vl|vlm|rl|rlhf|dpo|ppo|grpo|dit|asr|tts)(?:[_.-]|$)",
     re.IGNORECASE,
 )
 """Programs with such options that train another model, or none."""
@@ -64,10 +65,8 @@ def is_deepspeed(launch: Launch) -> bool:
 
 def is_of_fork(launch: Launch) -> bool:
     """Does a program of another name have the options of Megatron-LM?"""
-    name, flags = launch.program.text, _flags(launch)
-    if not name.endswith(".py") or NO_TRAINING.search(PurePosixPath(name).name):
-        return False
-    if NO_TRAINING.search(name.rpartition("/")[0].rpartition("/")[2]):
+    path, flags = PurePosixPath(launch.program.text), _flags(launch)
+    if path.suffix != ".py" or NO_TRAINING.search(path.name) or {"tasks", "tools"} & {*path.parts}:
         return False
     if any(flag.startswith(OTHERS) for flag in flags):
         return False

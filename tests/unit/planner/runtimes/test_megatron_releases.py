@@ -108,7 +108,8 @@ def test_a_program_of_a_fork_is_known_by_its_options():
     assert MEGATRON_LM.recognises(launch(PLAIN, program="pretrain_qwen.py"))
     assert MEGATRON_LM.recognises(launch(PLAIN.replace("num-layers", "num_layers"), program="x.py"))
     assert not MEGATRON_LM.recognises(launch(PLAIN, program="pretrain_bert.py"))
-    assert not MEGATRON_LM.recognises(launch(PLAIN, program="tasks/main.py"))
+    for name in ("tasks/msdp/main.py", "pretrain_mamba.py", "pretrain_qwen2_vl.py", "train_rl.py"):
+        assert not MEGATRON_LM.recognises(launch(PLAIN, program=name))
     assert not MEGATRON_LM.recognises(launch(PLAIN + "--rollout-batch-size 8", program="train.py"))
     assert not MEGATRON_LM.recognises(launch("--num-layers 8", program="train.py"))
 
