@@ -193,6 +193,10 @@ def _corrected(launch: Launch, found: LaunchCheck, words: tuple[str, ...]) -> st
     """
     if not found.edits or found.reading.layout is None or found.reading.job is None:
         raise SpecError("--write: no edits were found, so there is nothing to write")
+    if any(problem.cause == "foreign_format" for problem in found.reading.problems):
+        raise SpecError(
+            "--write: files of other projects are not written: make the edits in theirs"
+        )
     edit = found.edits[0]
     changes = edit.settings
     config = EXPORTERS[found.reading.runtime](edit.run.job, edit.run.layout)

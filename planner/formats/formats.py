@@ -126,7 +126,10 @@ def _has(document: object, key: str) -> bool:
         return False
     if tail:
         return any(_has(one, f"{tail}{equals}{pattern}") for one in inner)
-    return any(not equals or fnmatchcase(str(one), pattern) for one in inner)
+    if not equals:
+        return bool(inner)
+    words = (str(one) for one in inner if isinstance(one, str | int | float))
+    return any(fnmatchcase(one, pattern) for one in words)
 
 
 def _named(document: Mapping[str, Any], name: str) -> list[Any]:

@@ -2,11 +2,15 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 DEEPEST = 30
 """Calls inside one another."""
+MOST_NODES = 100_000
+"""Of a syntax tree that are looked at."""
+MOST_FUNCTIONS = 300
 OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -17,7 +21,10 @@ OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def python_keys(text: str) -> dict[str, Any]:
-    """Names with their values, as far as literals and calls by keyword say them; `import`.
+    """What a module says, as far as literals and calls by keyword do.
+
+    Names that it assigns; `import`; and of all its functions, each the first that is said: `call`
+    (arguments by keyword), `argument` (defaults), `set` (attributes); and the `functions` called.
 
     Raises:
         ValueError: It is no Python.
@@ -35,7 +42,60 @@ def python_keys(text: str) -> dict[str, Any]:
             _add(imported, *(f"{node.module}.{one.name}" for one in node.names))
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             keys[node.targets[0].id] = _value(node.value, keys, 0)
-    return keys | ({"import": imported} if imported else {})
+    inside = _inside(list(islice(ast.walk(tree), MOST_NODES)), keys)
+    return keys | ({"import": imported} if imported else {}) | inside
+
+
+def _inside(nodes: Sequence[ast.AST], keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all functions of a module."""
+    arguments: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+            ends = zip(reversed(names), reversed(node.args.defaults), strict=False)
+            only = zip(
+                (one.arg for one in node.args.kwonlyargs), node.args.kw_defaults, strict=True
+            )
+            pairs = [*ends, *((name, one) for name, one in only if one is not None)]
+            _first(arguments, {name: _value(one, keys, 0) for name, one in pairs})
+    known = {**arguments, **keys}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if known.get(name) is None:
+                known[name] = _value(node.value, known, 0)
+    calls: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
+    functions: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            functions.append(_dotted(node.func))
+            pairs = [(one.arg, one.value) for one in node.keywords if one.arg]
+            _first(calls, {name: _value(one, known, 0) for name, one in pairs})
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            name = _dotted(node.targets[0]).partition(".")[2]
+            _first(attributes, {name: _value(node.value, known, 0)})
+    found = {"call": calls, "argument": arguments, "set": attributes}
+    named = list(dict.fromkeys(one for one in functions if one))[:MOST_FUNCTIONS]
+    return {name: one for name, one in found.items() if one} | (
+        {"functions": named} if named else {}
+    )
+
+
+def _first(found: dict[str, Any], values: Mapping[str, object]) -> None:
+    """Plain values that are not there yet."""
+    for name, value in values.items():
+        if isinstance(value, str | int | float) and name:
+            found.setdefault(name, value)
+
+
+def _dotted(node: ast.expr) -> str:
+    """`a.b.c` of such an expression; empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
 def _add(imported: dict[str, Any], *names: str) -> None:
@@ -64,6 +124,8 @@ def _value(node: ast.expr, keys: Mapping[str, Any], depth: int) -> object:
             found = {str(n.value): inner(v) for n, v in pairs if isinstance(n, ast.Constant)}
         case ast.Call(keywords=keywords):
             found = {one.arg: inner(one.value) for one in keywords if one.arg}
+        case ast.Attribute():
+            found = _dotted(node) or None
         case ast.BinOp(left=left, op=op, right=right):
             found = _operated(op, inner(left), inner(right))
     return found

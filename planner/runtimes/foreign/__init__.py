@@ -154,10 +154,10 @@ def _model(
     shape = table.config.get("num_hidden_layers") or table.rules().get("--num-layers")
     if stated(shape or ("num_layers={}",), lifted(table, keys)):
         return None, ()
-    says = (
-        f"{found[0]} names the model {text[:80]}, which is no preset and no folder with a "
-        "config.json here: give --model"
-    )
+    says = f"{found[0]} names the model {text[:80]}, which is no preset and no folder with a "
+    says += "config.json here: give --model"
+    if text.startswith("["):
+        says = "its code names no model that is a preset: give --model"
     return None, (Problem("unread_model", "unread", says, found[1].place),)
 
 

@@ -11,6 +11,11 @@ from trainplan.planner.shell import Launch, Place, Word
 
 DEEPEST = 12
 """Sections inside one another, and values that name others."""
+MOST_KEYS = 20_000
+LONGEST = 2_000
+"""Entries of a list that is a value, and characters of a name."""
+LARGEST = 10**15
+"""Of a whole number."""
 MOST_FILES = 16
 """Files that a configuration is joined to."""
 SUFFIXES = (".yaml", ".yml", ".toml", ".json")
@@ -156,29 +161,36 @@ def _plain_path(path: PurePosixPath) -> str:
     return str(PurePosixPath(*parts))
 
 
-def flat(document: Mapping[str, Any], place: Place, under: str = "", depth: int = 0) -> Keys:
-    """Every value of a document by its whole name."""
+def flat(document: Mapping[str, Any], place: Place) -> Keys:
+    """Every value of a document by its whole name, as far as a configuration goes."""
     found: Keys = {}
-    for key, value in document.items():
-        name = f"{under}{_spelled(str(key))}"
-        if isinstance(value, Mapping) and depth < DEEPEST:
-            found |= flat(value, place, f"{name}.", depth + 1)
-        elif (text := _text(value)) is not None:
-            found[name] = Word(text, place)
+    waiting: list[tuple[str, Mapping[str, Any], int]] = [("", document, 0)]
+    while waiting and len(found) < MOST_KEYS and len(waiting) < MOST_KEYS:
+        under, section, depth = waiting.pop(0)
+        for key, value in list(section.items())[:MOST_KEYS]:
+            name = f"{under}{_spelled(str(key))}"
+            if isinstance(value, Mapping) and depth < DEEPEST:
+                waiting.append((f"{name}.", value, depth + 1))
+            elif (text := _text(value)) is not None:
+                found[name] = Word(text, place)
     return found
 
 
 def _spelled(name: str) -> str:
-    return name.replace("-", "_").replace("/", ".")
+    return name[:LONGEST].replace("-", "_").replace("/", ".")
 
 
-def _text(value: object) -> str | None:
-    """A value as a word; null: it is none."""
+def _text(value: object, depth: int = 0) -> str | None:
+    """A value as a word; null: it is none, or longer than any that is read."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
-        texts = [_text(one) for one in value]
+        if depth > 1 or len(value) > LONGEST:
+            return None
+        texts = [_text(one, depth + 1) for one in value]
         return None if None in texts else f"[{','.join(map(str, texts))}]"
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return None
     return str(value) if isinstance(value, str | int | float) else None
 
 

@@ -1,7 +1,7 @@
 """Keys of projects that stand on no Megatron-Core as a job and a layout of ours, field by field."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -33,6 +33,7 @@ from trainplan.planner.runtimes.reading import Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Word
 from trainplan.planner.space import broken_rules
 
+BATCHES = ("micro_batch_size", "micro_tokens")
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 INNER = ("tp", "pp", "cp")
 NUMBERS = (*INNER, "vpp", "ep", "etp", "dp_replicate", "zero_stage")
@@ -44,12 +45,12 @@ class _Facts:
 
     def __init__(self, table: Table, keys: Mapping[str, Word]) -> None:
         self.words: dict[str, Word] = {}
-        self.names: dict[str, str] = {}
+        self.written: dict[str, str] = {}
         for name, rules in table.options.items():
             field, *fixed = name.split(" ")
             found = None if field in self.words else stated(rules, keys)
             if found is not None:
-                self.names[field] = found[0]
+                self.written[field] = f"{found[0]}={found[1].text}"
                 self.words[field] = moved(found[1], fixed[0]) if fixed else found[1]
 
     def number(self, name: str) -> int | None:
@@ -68,8 +69,7 @@ class _Facts:
             if word is None or word.place == DEFAULT:
                 yield Field(f"{under}.{name}", value, "default" if word else "derived")
             else:
-                written = f"{self.names[name]}={word.text}"
-                yield Field(f"{under}.{name}", value, "stated", written, word.place)
+                yield Field(f"{under}.{name}", value, "stated", self.written[name], word.place)
 
 
 def read(
@@ -168,11 +168,14 @@ def _question(
     degrees = facts.degrees
     world, inner = cluster.num_gpus, prod(degrees.values())
     dp = world // inner if world % inner == 0 else 0
-    if length is None or not dp:
+    if length is None:
+        raise PlanError("the length of a sequence is no whole number: give --seq-length")
+    if not dp:
         raise PlanError(f"tp, pp and cp of {inner} ranks do not divide {world} GPUs")
-    micro, batch = _batches(facts, inner, dp, length, request)
+    deals = not any(name in _names(table) for name in BATCHES)
+    micro, batch = _batches(facts, inner, dp, length, request, deals=deals)
     if micro is None or batch is None:
-        raise PlanError("no batch is said: give --global-batch-size")
+        raise PlanError(f"no batch is said ({', '.join(_keys_of(table, BATCHES))}): add it")
     precision = facts.words.get("precision")
     job = Job(
         model=model,
@@ -219,10 +222,25 @@ def _recompute(facts: _Facts) -> dict[str, Any]:
     return FULL if word.text == "full" else {"recompute": word.text}
 
 
+def _names(table: Table) -> frozenset[str]:
+    """Fields that a table has rules for."""
+    return frozenset(name.partition(" ")[0] for name in table.options)
+
+
+def _keys_of(table: Table, fields: Sequence[str]) -> Iterator[str]:
+    """The first key of each field."""
+    for name, rules in table.options.items():
+        if name in fields:
+            yield rules[0].partition("=")[0]
+
+
 def _batches(
-    facts: _Facts, inner: int, dp: int, length: int, request: Request
+    facts: _Facts, inner: int, dp: int, length: int, request: Request, *, deals: bool
 ) -> tuple[int | None, int | None]:
-    """Sequences of a micro batch, and of a step; null: nothing says them."""
+    """Sequences of a micro batch, and of a step; null: nothing says them.
+
+    `deals`: a step is one micro batch of every rank where nothing is said.
+    """
     micro = facts.number("micro_batch_size")
     each = facts.words.get("per_gpu_batch")
     if each is not None and re.fullmatch(r"\d{1,6}(\.\d{1,6})?", plain(each.text)):
@@ -235,7 +253,7 @@ def _batches(
     steps = facts.number("accumulation")
     if batch is None and micro is not None:
         batch = micro * (steps or 1) * dp
-    if micro is None and batch is not None:
+    if micro is None and batch is not None and (deals or steps):
         micro = max(1, batch // ((steps or 1) * dp))
     return micro, batch
 

@@ -77,7 +77,28 @@ def test_python_is_read_as_far_as_literals_and_keywords_go() -> None:
     )
     [document] = document_of(text, ".py")
     whole = {"layers": 16, "kinds": ["a"], "rest": {}, "of": {"b": 1.5}}
-    assert document == {"SIZE": 16, "model": whole, "x": None}
+    assert {name: document[name] for name in ("SIZE", "model", "x")} == {
+        "SIZE": 16,
+        "model": whole,
+        "x": None,
+    }
+
+
+def test_calls_defaults_and_attributes_of_functions_are_keys() -> None:
+    text = (
+        "def build(tp: int = 4, *, dp=2):\n"
+        "    nodes = 3\n"
+        "    one = run.Config(Strategy, tp=tp, nodes=nodes, mode=Kind.full)\n"
+        "    one.data.length = 8 * 512\n"
+        "    return other(tp=1)\n"
+    )
+    [document] = document_of(text, ".py")
+    assert document == {
+        "call": {"tp": 4, "nodes": 3, "mode": "Kind.full"},
+        "argument": {"tp": 4, "dp": 2},
+        "set": {"data.length": 4096},
+        "functions": ["run.Config", "other"],
+    }
 
 
 def test_tags_of_other_programs_are_no_error_and_are_not_followed() -> None:

@@ -381,6 +381,47 @@ def test_torchtune_names_its_model_by_the_function_that_builds_it() -> None:
     assert (job.training.global_batch_size, layout.micro_batch_size) == (64, 2)
 
 
+NEMO2 = """
+import nemo_run as run
+from nemo.collections import llm
+
+def recipe():
+    tp_size = 2
+    made = llm.llama3_8b.pretrain_recipe(num_nodes=2, num_gpus_per_node=8)
+    made = set_primary_perf_configs(made, mbs=1, gbs=128, tp_size=tp_size, pp_size=2, cp_size=1)
+    made.data.seq_length = 8192
+    return made
+"""
+OLMO_CORE = """
+from olmo_core.train import TrainerConfig
+
+SEQUENCE_LENGTH = 4096
+GLOBAL_BATCH_SIZE = 256 * SEQUENCE_LENGTH
+
+def build_model_config(common):
+    return TransformerConfig.olmo2_7B(vocab_size=common.size())
+
+def build_train_module_config(common):
+    return TransformerTrainModuleConfig(
+        rank_microbatch_size=2 * 4096, dp_config=Parallel(name=DataParallelType.fsdp)
+    )
+"""
+
+
+def test_recipes_in_python_are_read_by_their_calls_and_not_run() -> None:
+    reading = read(of_file(NEMO2, ".py"))
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (job.model.name, job.cluster.num_gpus) == ("llama3-8b", 16)
+    assert (job.training.seq_length, job.training.global_batch_size) == (8192, 128)
+    assert (layout.tp, layout.pp, layout.dp, layout.zero_stage) == (2, 2, 4, 1)
+    reading = read(of_file(OLMO_CORE, ".py"), "2x8:h100-sxm")
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (job.model.name, job.training.global_batch_size) == ("olmo2-7b", 256)
+    assert (layout.dp, layout.micro_batch_size, layout.zero_stage) == (16, 2, 3)
+
+
 def test_a_part_of_hydra_is_of_the_format_of_what_it_is_joined_to() -> None:
     reading = read(of_file("defaults: whole.yaml\nx: {y: 1}\n"), whole=NANOTRON)
     assert reading.layout is not None
@@ -400,12 +441,45 @@ def test_what_a_price_may_hang_on_and_no_table_has_is_named() -> None:
     assert says == "not used in the price: model.new_expert_sharding"
 
 
-@pytest.mark.parametrize("line", [one for one in NEMO1.splitlines() if ": " in one])
-def test_a_line_that_is_missing_stops_nothing(line: str) -> None:
-    text = NEMO1.replace(f"{line}\n", "")
-    document = document_of(text, ".yaml")
-    if document and format_of(document[0]) == "nemo1":
-        assert read(of_file(text)).legal is not False
+WHOLE = {
+    "nemo1": NEMO1,
+    "primus": PRIMUS,
+    "flagscale": FLAGSCALE_TRAIN,
+    "nemo_rl": NEMO_RL,
+    "nanotron": NANOTRON,
+    "gpt_neox": NEOX,
+    "torchtune": TORCHTUNE,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_line_that_is_missing_stops_nothing(name: str) -> None:
+    lines = WHOLE[name].splitlines()
+    for at in range(len(lines)):
+        document = document_of("\n".join(lines[:at] + lines[at + 1 :]), ".yaml")
+        if document and format_of(document[0]) == name:
+            text = "\n".join(lines[:at] + lines[at + 1 :])
+            assert read(of_file(text), "2x8:h100-sxm").legal is not False, lines[at]
+
+
+@pytest.mark.parametrize("value", ["-1", "[1, 2]", "{a: 1}", "null", ".nan", '"${x"', "text"])
+def test_a_value_of_another_kind_is_no_error(value: str) -> None:
+    for name, text in WHOLE.items():
+        for line in text.splitlines():
+            key, colon, _ = line.partition(": ")
+            changed = text.replace(line, f"{key}: {value}") if colon else text
+            document = document_of(changed, ".yaml")
+            if document and format_of(document[0]) == name:
+                read(of_file(changed))
+
+
+def test_values_that_grow_without_end_are_cut_off() -> None:
+    twice = "".join(
+        f"a{n}: &a{n} {{{','.join(f'k{m}: *a{n - 1}' for m in range(9))}}}\n" for n in range(1, 14)
+    )
+    launch = of_file(f"a0: &a0 {{x: 1}}\n{twice}actor_rollout_ref: *a13\n")
+    assert read(launch).legal is None
+    assert read(of_file("actor_rollout_ref: &a {b: *a}\n")).legal is None
 
 
 def test_every_table_is_of_a_format_and_says_its_source() -> None:
