@@ -13,6 +13,8 @@ from trainplan.planner.shell import Launch, Problem, Word
 
 SHAPE = frozenset({"--num-layers", "--hidden-size", "--num-attention-heads"})
 """Options that every launch of such a program has, but where its model stands in a file."""
+IN_CHECKPOINT = "--use-checkpoint-args"
+"""Its shape stands in the checkpoint that it loads."""
 USUAL = frozenset(
     {
         "--tensor-model-parallel-size",
@@ -70,7 +72,8 @@ def is_of_fork(launch: Launch) -> bool:
         return False
     if any(flag.startswith(OTHERS) for flag in flags):
         return False
-    return flags >= SHAPE and len(flags & USUAL) >= FEW
+    shaped = flags >= SHAPE or IN_CHECKPOINT in flags
+    return shaped and len(flags & USUAL) >= FEW
 
 
 def read_of_fork(launch: Launch, request: Request) -> Reading:

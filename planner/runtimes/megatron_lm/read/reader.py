@@ -6,7 +6,8 @@ from functools import partial
 from pydantic import ValidationError
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
@@ -40,10 +41,10 @@ from trainplan.planner.runtimes.megatron_lm.read.validator import (
 )
 from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
-from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM, written_model
 from trainplan.planner.runtimes.ranks import is_counted
-from trainplan.planner.runtimes.reading import NOT_STATED, Field, Reading, Request
-from trainplan.planner.shell import Launch, Problem, Verdict
+from trainplan.planner.runtimes.reading import NOT_STATED, OF_RECIPE, Field, Reading, Request
+from trainplan.planner.shell import Launch, Problem, Verdict, Word
 from trainplan.planner.space import broken_rules
 
 CHECKS = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST, *MODEL_CHECKS, *RUN_CHECKS)
@@ -73,11 +74,14 @@ STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    arguments, unparsed = parse(
-        launch.arguments, strict=request.strict, core=core_of(request.release)
-    )
+    core = core_of(request.release)
+    arguments, unparsed = parse(launch.arguments, strict=request.strict, core=core)
+    shape = () if num_layers(arguments) or not request.model else _shape(request.model)
+    if shape:
+        words = (*shape, *launch.arguments)
+        arguments, unparsed = parse(words, strict=request.strict, core=core)
     place = place_of(launch, request, precision(arguments))
-    unread = (*_unread(arguments), *place.problems)
+    unread = (*_unread(arguments, whole=bool(shape)), *place.problems)
     facts = _facts(launch, arguments, place)
     open_words = any(one.cause == "unread_words" for one in unparsed)
     open_words = open_words or any(word.unresolved for word in launch.environment.values())
@@ -85,7 +89,7 @@ def read(launch: Launch, request: Request) -> Reading:
     absence = Absence(facts, *_stated(launch, request, place)) if lax else None
     job, layout, assumed, wrong = _question(arguments, place.cluster, request, absence)
     open_values = any(one.cause == "unread_value" for one in unread)
-    elsewhere = any(dest in arguments for dest in OTHER_FILES)
+    elsewhere = not shape and any(dest in arguments for dest in OTHER_FILES)
     checked = (
         () if open_values or elsewhere else tuple(_checked(facts, absence, request, job, layout))
     )
@@ -99,8 +103,23 @@ def read(launch: Launch, request: Request) -> Reading:
     return Reading(MEGATRON_LM.runtime, COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
 
 
-def _unread(arguments: Arguments) -> Iterator[Problem]:
-    """Values that only a run tells, of options that a price needs, and other files."""
+def _shape(model: ModelSpec) -> tuple[Word, ...]:
+    """Options of the model that the user says, where the launch has it in a file."""
+    try:
+        training = TrainingSpec(seq_length=1, global_batch_size=1)
+        job = Job(model=model, training=training, cluster=parse_cluster("1x8:h100-sxm"))
+        written = tuple(written_model(job))
+    except PlanError:
+        return ()
+    texts = (text for one in written for text in (one.flag, *one.values) if isinstance(text, str))
+    return tuple(Word(text, OF_RECIPE) for text in texts)
+
+
+def _unread(arguments: Arguments, *, whole: bool) -> Iterator[Problem]:
+    """Values that only a run tells, of options that a price needs, and other files.
+
+    `whole`: the user says the model that such a file has.
+    """
     for dest, given in arguments.given.items():
         if given.unresolved and dest in READ:
             says = (
@@ -109,7 +128,7 @@ def _unread(arguments: Arguments) -> Iterator[Problem]:
             )
             yield Problem("unread_value", "unread", says, given.place)
     for dest, says in OTHER_FILES.items():
-        if dest in arguments:
+        if dest in arguments and not whole:
             text = f"{arguments.flag(dest)} is not read, {says}: say the model with --model"
             yield Problem(f"unread_{dest}", "unread", text, arguments.place(dest))
 

@@ -199,7 +199,10 @@ def test_the_users_model_says_what_the_launch_does_not():
         base="--use-checkpoint-args --seq-length 512 --micro-batch-size 1", wanted=wanted
     )
     assert checkpoint.job.model == models.DENSE
-    assert causes(checkpoint, "unread") == ["unread_use_checkpoint_args"]
+    assert causes(checkpoint, "unread") == []
+    assert checkpoint.layout.dp == 16
+    alone = read(base="--use-checkpoint-args --seq-length 512 --micro-batch-size 1")
+    assert "unread_use_checkpoint_args" in causes(alone, "unread")
 
 
 def test_a_shape_that_makes_no_model_is_said_by_its_field():

@@ -4,6 +4,7 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.cores import core_of
@@ -112,6 +113,16 @@ def test_a_program_of_a_fork_is_known_by_its_options():
         assert not MEGATRON_LM.recognises(launch(PLAIN, program=name))
     assert not MEGATRON_LM.recognises(launch(PLAIN + "--rollout-batch-size 8", program="train.py"))
     assert not MEGATRON_LM.recognises(launch("--num-layers 8", program="train.py"))
+    words = (
+        "--use_checkpoint_args --tensor_model_parallel_size 4 --micro_batch_size 1 --bf16 "
+        "--global_batch_size 64 --seq_length 4096 --load ckpt"
+    )
+    tuned = launch(words, program="finetune.py")
+    assert MEGATRON_LM.recognises(tuned)
+    wanted = Request(cluster=REQUEST.cluster, model=preset("llama2-7b"))
+    reading = MEGATRON_LM.read(tuned, wanted)
+    assert (reading.job.model.name, reading.layout.tp, reading.layout.dp) == ("llama2-7b", 4, 8)
+    assert MEGATRON_LM.read(tuned, REQUEST).legal is None
 
 
 def test_what_this_release_alone_stops_at_is_no_verdict_on_a_fork():
