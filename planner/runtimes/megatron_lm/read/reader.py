@@ -108,11 +108,10 @@ def _shape(model: ModelSpec) -> tuple[Word, ...]:
     try:
         training = TrainingSpec(seq_length=1, global_batch_size=1)
         job = Job(model=model, training=training, cluster=parse_cluster("1x8:h100-sxm"))
-        written = tuple(written_model(job))
+        texts = [text for one in written_model(job) for text in (one.flag, *one.values)]
     except PlanError:
         return ()
-    texts = (text for one in written for text in (one.flag, *one.values) if isinstance(text, str))
-    return tuple(Word(text, OF_RECIPE) for text in texts)
+    return tuple(Word(text, OF_RECIPE) for text in texts if isinstance(text, str))
 
 
 def _unread(arguments: Arguments, *, whole: bool) -> Iterator[Problem]:
