@@ -20,8 +20,10 @@ llama2-70b llama2-7b llama3-70b llama3-8b llama3.1-405b llama3.1-70b llama3.1-8b
 llama3.2-3b megatron-1.7b megatron-1008b megatron-145.6b megatron-18.4b megatron-3.6b
 megatron-310.1b megatron-39.1b megatron-529.6b megatron-7.5b megatron-76.1b mistral-7b mixtral-8x22b
 mixtral-8x7b mt-nlg-530b nemotron-3-nano-30b-a3b nemotron-3-super nemotron-3-ultra olmo2-13b
-olmo2-32b olmo2-7b opt-125m opt-6.7b opt-66b phi3-mini pythia-1.4b qwen2.5-72b qwen2.5-7b
-qwen3-235b-a22b qwen3-30b-a3b qwen3-32b qwen3-8b
+olmo2-32b olmo2-7b opt-125m opt-6.7b opt-66b phi3-mini pythia-1.4b qwen2.5-1.5b qwen2.5-14b
+qwen2.5-72b qwen2.5-7b qwen3-0.6b qwen3-1.7b qwen3-14b qwen3-235b-a22b qwen3-30b-a3b qwen3-32b
+qwen3-4b qwen3-8b qwen3-next-80b-a3b qwen3-vl-235b-a22b qwen3-vl-30b-a3b qwen3.5-122b-a10b
+qwen3.5-35b-a3b qwen3.5-397b-a17b
 """)
 REPOSITORIES = _names("""
 deepseek-ai/DeepSeek-V2 deepseek-ai/DeepSeek-V2-Lite deepseek-ai/DeepSeek-V3
@@ -41,8 +43,12 @@ mistralai/Mixtral-8x7B-Instruct-v0.1 nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16
 nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16 nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16
 allenai/OLMo-2-1124-13B allenai/OLMo-2-0325-32B allenai/OLMo-2-1124-7B facebook/opt-125m
 facebook/opt-6.7b facebook/opt-66b microsoft/Phi-3-mini-4k-instruct EleutherAI/pythia-1.4b
-EleutherAI/pythia-1.4b-deduped Qwen/Qwen2.5-72B Qwen/Qwen2.5-7B Qwen/Qwen3-235B-A22B
-Qwen/Qwen3-30B-A3B Qwen/Qwen3-32B Qwen/Qwen3-8B
+EleutherAI/pythia-1.4b-deduped Qwen/Qwen2.5-1.5B Qwen/Qwen2-1.5B Qwen/Qwen2.5-14B Qwen/Qwen2.5-72B
+Qwen/Qwen2-72B Qwen/Qwen2.5-7B Qwen/Qwen2-7B Qwen/Qwen3-0.6B Qwen/Qwen3-0.6B-Base Qwen/Qwen3-1.7B
+Qwen/Qwen3-1.7B-Base Qwen/Qwen3-14B Qwen/Qwen3-14B-Base Qwen/Qwen3-235B-A22B Qwen/Qwen3-30B-A3B
+Qwen/Qwen3-32B Qwen/Qwen3-4B Qwen/Qwen3-4B-Base Qwen/Qwen3-8B Qwen/Qwen3-Next-80B-A3B-Instruct
+Qwen/Qwen3-Next-80B-A3B-Thinking Qwen/Qwen3-VL-235B-A22B-Instruct Qwen/Qwen3-VL-30B-A3B-Instruct
+Qwen/Qwen3.5-122B-A10B Qwen/Qwen3.5-35B-A3B Qwen/Qwen3.5-397B-A17B
 """)
 GPUS = _names("""
 a100-pcie-40gb a100-pcie-80gb a100-sxm-40gb a100-sxm-80gb a10g a6000 a800-sxm-80gb b200 b300 gaudi2

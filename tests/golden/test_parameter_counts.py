@@ -88,6 +88,18 @@ COUNTED = [
     Exact("opt-125m", 125_239_296, "OPTForCausalLM"),
     Exact("opt-6.7b", 6_658_473_984, "OPTForCausalLM"),
     Exact("opt-66b", 65_719_701_504, "OPTForCausalLM"),
+    Exact("qwen2.5-1.5b", 1_543_714_304, "Qwen2ForCausalLM of 5.9.0"),
+    Exact("qwen2.5-14b", 14_770_033_664, "Qwen2ForCausalLM of 5.9.0"),
+    Exact("qwen3-0.6b", 596_049_920, "Qwen3ForCausalLM of 5.9.0"),
+    Exact("qwen3-1.7b", 1_720_574_976, "Qwen3ForCausalLM of 5.9.0"),
+    Exact("qwen3-4b", 4_022_468_096, "Qwen3ForCausalLM of 5.9.0"),
+    Exact("qwen3-14b", 14_768_307_200, "Qwen3ForCausalLM of 5.9.0"),
+    Exact("qwen3-next-80b-a3b", 79_674_391_296, "Qwen3NextForCausalLM of 5.9.0"),
+    Exact("qwen3-vl-30b-a3b", 31_070_754_032, "Qwen3VLMoeForConditionalGeneration of 5.9.0"),
+    Exact("qwen3-vl-235b-a22b", 235_670_022_896, "Qwen3VLMoeForConditionalGeneration of 5.9.0"),
+    Exact("qwen3.5-35b-a3b", 34_660_610_688, "Qwen3_5MoeForCausalLM of 5.9.0, the decoder"),
+    Exact("qwen3.5-122b-a10b", 122_111_526_912, "Qwen3_5MoeForCausalLM of 5.9.0, the decoder"),
+    Exact("qwen3.5-397b-a17b", 396_346_350_336, "Qwen3_5MoeForCausalLM of 5.9.0, the decoder"),
 ]
 
 SC21 = "arXiv:2104.04473, table 1"

@@ -5,6 +5,8 @@ Source: Megatron-LM @d98e8a64 `megatron/core/transformer/transformer_config.py`,
 
 from collections.abc import Iterator, Mapping
 
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.planner.runtimes.megatron_bridge.read_keys import NOTHING
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
 from trainplan.planner.shell import Problem, Word
 
@@ -14,19 +16,55 @@ SMS = ("model.moe_deepep_num_sms", "model.moe_hybridep_num_sms")
 OF_BOTH = "model.moe_flex_dispatcher_num_sms"
 
 
-def bridge_checks(keys: Mapping[str, Word]) -> Iterator[Problem]:
-    """Problems of the keys alone."""
+FIRST, LAST = "model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage"
+COUNTED = ("embedding", "loss")
+
+
+def bridge_checks(keys: Mapping[str, Word], model: ModelSpec | None) -> Iterator[Problem]:
+    """Problems of the keys, and of the layers of the model."""
     yield from _virtual_stages(keys)
+    if model is not None and not any(is_set(keys.get(one)) for one in (FIRST, LAST, LAYOUT)):
+        yield from _layers(keys, model)
     counts = [keys[one] for one in SMS if keys.get(one) and keys[one].text.isdigit()]
     if len({one.text for one in counts}) > 1 and OF_BOTH not in keys:
         says = f"{' and '.join(SMS)} differ: give one number, or {OF_BOTH}"
         yield Problem("one_sm_count", "illegal", says, counts[0].place)
 
 
+def is_set(word: Word | None) -> bool:
+    """Is there a value?"""
+    return word is not None and word.text.lower() not in NOTHING
+
+
+def _layers(keys: Mapping[str, Word], model: ModelSpec) -> Iterator[Problem]:
+    """Layers are dealt evenly, or stages are spelled out; layers of several kinds have their own.
+
+    Source: Megatron-LM @d98e8a64 `megatron/core/transformer/transformer_block.py`,
+    get_num_layers_to_build.
+    """
+    pp, vpp = (_whole(keys.get(one)) for one in (PP, VPP))
+    hybrid = "model.hybrid_layer_pattern" in keys or any(kind.ssm for kind in model.kinds)
+    if pp is None or pp == 1 or hybrid:
+        return
+    layers = _whole(keys.get("model.num_layers")) or model.num_hidden_layers
+    counted = (keys.get(f"model.account_for_{one}_in_pipeline_split") for one in COUNTED)
+    of_rank, rest = divmod(layers + sum(is_set(w) and w.text == "true" for w in counted if w), pp)
+    if rest:
+        says = f"{layers} layers do not divide over {PP} = {pp}: change it, or give {LAYOUT}"
+        yield Problem("pp_divides_layers", "illegal", says, keys[PP].place)
+    elif vpp and of_rank % vpp:
+        says = f"the {of_rank} layers of a rank do not divide over {VPP} = {vpp}: change it"
+        yield Problem("virtual_stages_divide_layers", "illegal", says, keys[VPP].place)
+
+
+def _whole(word: Word | None) -> int | None:
+    return int(word.text) if word is not None and word.text.isdigit() else None
+
+
 def _virtual_stages(keys: Mapping[str, Word]) -> Iterator[Problem]:
     """A layout says its virtual stages by itself."""
     pp, vpp, layout = (keys.get(one) for one in (PP, VPP, LAYOUT))
-    if pp is None or vpp is None or layout is None or layout.text.lower() in ("null", "none", ""):
+    if pp is None or vpp is None or layout is None or not is_set(layout):
         return
     try:
         stages = len(layout_stages(layout.text.strip("\"'")).text)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
+from pydantic import ValidationError
+
 from trainplan.costmodel.architecture import ModelSpec, projections
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import parse_cluster
@@ -84,7 +86,8 @@ def read(launch: Launch, request: Request) -> Reading:
     if own is not None and not shape:  # its own words say another model than these options would
         flags = {flag: words for flag, words in flags.items() if flag not in SHAPE}
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
-    lone = replace(launch, arguments=tuple(arguments), is_module=False)
+    program = replace(launch.program, text="pretrain_gpt.py")
+    lone = replace(launch, program=program, arguments=tuple(arguments), is_module=False)
     whole = recipe is not None and recipe.file != OF_RECIPE.file
     whole = whole and (is_counted(launch) or request.cluster is not None)
     strict = request.strict or whole  # of a text that is read whole, what is absent is a default
@@ -93,10 +96,15 @@ def read(launch: Launch, request: Request) -> Reading:
     given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
     if recipe and not shape and LAYERS not in flags:
         reading = replace(reading, problems=tuple(_of_degrees(reading.problems)))
-    if any(one.cause == "unread_value" for one in problems):
+    open_keys = any(one.cause == "unread_value" for one in problems)
+    if open_keys:
         known = tuple(one for one in reading.problems if one.verdict != "illegal")
         reading = replace(reading, job=None, layout=None, problems=known)
-    wrong = (*wrong, *bridge_checks(every))
+    own_checks = () if open_keys else tuple(bridge_checks(every, model))
+    seen = {one.cause for one in own_checks}
+    rest = tuple(one for one in reading.problems if one.cause not in seen)
+    reading = replace(reading, problems=rest)
+    wrong = (*wrong, *own_checks)
     reading = replace(reading, problems=tuple(_as_validated(reading.problems, every)))
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     if launch.is_module:
@@ -142,7 +150,10 @@ def _adapted(found: Reading, recipe: str) -> Reading:
     names = tuple(name for name in table if name in there and table[name] in words)
     every = ("all",) if there <= set(names) else names
     trained = {"method": "lora", "rank": int(rank), "modules": every}
-    model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained})
+    try:
+        model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained})
+    except ValidationError:  # of a tower that is trained too
+        return _adapted(found, "unread")
     assert model.trained
     field = Field("model.trained", model.trained.text, "stated", written.group().strip())
     job = job.model_copy(update={"model": model})
@@ -227,11 +238,13 @@ def _unread(recipe: Recipe, word: Word, request: Request) -> Iterator[Problem]:
     table = key_table("megatron_bridge")
     known = {text.partition("=")[0] for texts in table.keys.values() for text in texts}
     for key, value in recipe.unread.items():
-        if key in known and key not in IDLE:
+        if key in known | ALL_OF and key not in IDLE:
             says = f"{key} is {value.text}, which only a run would tell: say {key}=VALUE"
             yield Problem("unread_value", "unread", says, Place(recipe.file, value.line or None))
 
 
+ALL_OF = frozenset({"model.*", "train.*"})
+"""What a function changes that is not followed."""
 IDLE = frozenset(
     f"model.{name}"
     for name in (

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
@@ -29,12 +29,15 @@ FOLLOWED = tuple(
         "recipes",
         "perf_recipes",
         "peft",
+        "models",
         "training.comm_overlap",
         "training.config",
         "training.mixed_precision",
     )
 )
 """Modules whose functions are followed: what recipes call, and no model."""
+MODELS = f"{PACKAGE}.models"
+"""Of which functions are followed, and no classes: what makes a model is known by its name."""
 SECTIONS = (
     *("model", "train", "validation", "dataset", "ddp", "optimizer", "scheduler"),
     *("comm_overlap", "mixed_precision", "checkpoint", "rerun_state_machine"),
@@ -42,6 +45,28 @@ SECTIONS = (
 """Of a configuration, those that the price and the verdict hang on."""
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 """Layers of a stage, as a layout of one text has them."""
+SETTERS = {
+    f"{PACKAGE}.utils.cuda_graph": """
+def set_cuda_graph_modules(config, modules):
+    config.cuda_graph_modules = modules
+    config.cuda_graph_scope = None
+def clear_cuda_graph_modules(config):
+    set_cuda_graph_modules(config, [])
+def set_full_iteration_cuda_graph(config):
+    config.cuda_graph_impl = "full_iteration"
+    set_cuda_graph_modules(config, [])
+""",
+    f"{PACKAGE}.training.flex_dispatcher_backend": """
+def apply_flex_dispatcher_backend(config, backend=None):
+    if backend in ("deepep", "hybridep"):
+        config.moe_token_dispatcher_type = "flex"
+        config.moe_flex_dispatcher_backend = backend
+        config.moe_shared_expert_overlap = False
+""",
+}
+"""What functions set that ask the GPU or the release of Megatron-Core first, where both have it.
+
+Source: the modules of the names."""
 HUB = f"{PACKAGE}.AutoBridge.from_hf_pretrained"
 FLAT = re.compile(r"_(pretrain|sft|peft)_([1-9]\d{0,6})gpu_([a-z]+\d+)_[a-z0-9_]*config$")
 """What a whole name says: the task, the GPUs and their kind.
@@ -60,9 +85,14 @@ class Sources:
 
     def module(self, name: str) -> Module | None:
         """A module whose functions are followed; null: another, or none."""
+        if name in SETTERS:
+            return module_of(SETTERS[name], name)
         if name not in self.read:
             inside = any(name == one or name.startswith(f"{one}.") for one in FOLLOWED)
-            self.read[name] = self._parsed(name) if inside else None
+            found = self._parsed(name) if inside else None
+            if found is not None and name.startswith(MODELS):
+                found = replace(found, classes={})
+            self.read[name] = found
         return self.read[name]
 
     def path(self, name: str) -> str:
@@ -128,8 +158,12 @@ def read_recipe(sources: Sources, name: str) -> Recipe | Unread | None:
             written = text_of(value)
             if written is not None:
                 keys[key] = written
+            elif section == "checkpoint":
+                keys[key] = "a path"
             elif isinstance(value, Unread):
                 unread[key] = value
+            elif isinstance(value, Made) and value.kind is None:
+                unread[key] = Unread(value.line, f"{value.name}(...)")
     model = made.named.get("model")
     hub = _hub(model)
     nested = isinstance(model, Made) and model.name.endswith(".get_model_config")

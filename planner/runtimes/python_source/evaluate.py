@@ -17,6 +17,7 @@ from trainplan.planner.runtimes.python_source.operations import (
     default,
     dotted,
     is_key,
+    is_open,
     item_of,
     leaves,
     line_of,
@@ -34,6 +35,8 @@ DEEPEST = 40
 MOST_STEPS = 200_000
 """Expressions and statements of one reading."""
 ATTRIBUTES = ("getattr", "hasattr", "setattr")
+CHANGED = "*"
+"""Attribute of what a function changed that is not followed."""
 KNOWN = ("sized", "without_qk_norm")
 """Functions that our own exporter writes, whose calls say all."""
 
@@ -150,7 +153,11 @@ class _Frame:
         self._assign(target, operated(statement.op, self.value(target), value, target))
 
     def _alone(self, statement: ast.Expr) -> None:
-        self.value(statement.value)
+        result = self.value(statement.value)
+        if isinstance(result, Made) and is_open(result):  # called for what it changes
+            for one in result.first:
+                if isinstance(one, Made):
+                    one.put(CHANGED, unread_at(statement.value), statement.lineno)
 
     def _inside(self, statement: ast.With | ast.Try) -> _Returned | None:
         return self.run(statement.body)

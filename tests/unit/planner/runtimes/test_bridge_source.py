@@ -176,6 +176,18 @@ def test_layers_of_mamba_are_not_priced_as_attention():
         ("cfg.ddp.use_megatron_fsdp = True", "fsdp_checkpoint_format"),
         ("raise NotImplementedError('no adapters')", "recipe_raises"),
         ("cfg.train.global_batch_size = 65", "micro_batch_divides_batch"),
+        (
+            "cfg.model.pipeline_model_parallel_layout = None; "
+            "cfg.model.pipeline_model_parallel_size = 8; "
+            "cfg.model.virtual_pipeline_model_parallel_size = 3",
+            "virtual_stages_divide_layers",
+        ),
+        (
+            "cfg.model.pipeline_model_parallel_layout = None; "
+            "cfg.model.num_layers = 30; cfg.model.pipeline_model_parallel_size = 4; "
+            "cfg.model.virtual_pipeline_model_parallel_size = 2",
+            "pp_divides_layers",
+        ),
     ],
 )
 def test_what_bridge_itself_stops_at_is_refused(line, cause):
@@ -201,8 +213,9 @@ def test_what_bridge_accepts_is_not_refused(line):
     assert read(OWN.format(line), NAME).legal
 
 
-def test_what_only_a_run_would_tell_of_a_recipe_is_named():
-    reading = read(OWN.format("cfg.train.micro_batch_size = pick() + 1"), NAME)
+@pytest.mark.parametrize("value", ["pick() + 1", "pick()", "int(os.environ['MBS'])"])
+def test_what_only_a_run_would_tell_of_a_recipe_is_named(value):
+    reading = read(OWN.format(f"cfg.train.micro_batch_size = {value}"), NAME)
     (problem,) = (one for one in reading.problems if one.cause == "unread_value")
     assert "train.micro_batch_size" in problem.says
     assert (reading.legal, reading.job) == (None, None)
