@@ -37,6 +37,7 @@ _VALUES = re.compile(r"values[\w.-]*\.ya?ml", re.IGNORECASE)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-\w*c")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
+_TEMPLATE = re.compile(r"\{\{.*\}\}|\{%")
 _DEEPEST, _MOST = 40, 200
 """Sections in sections, and containers, that are looked at."""
 _COMMANDS = ("command", "entrypoint", "script", "run", "cmd")
@@ -73,6 +74,11 @@ def launches_of_manifest(
     Raises:
         UnsupportedError: One does, and it starts no training that can be read.
     """
+    if not documents and _TEMPLATE.search(text):
+        raise UnsupportedError(
+            f"{file} is a template, whose values stand elsewhere: write out what it becomes "
+            "(`helm template`), and check that"
+        )
     found: list[Launch] = []
     refused: list[str] = []
     scripts = {name: one for tree in documents for name, one in _scripts(tree)}
@@ -85,7 +91,8 @@ def launches_of_manifest(
             try:
                 found += _read(command, replace(host, read=opened), text, file, settings)
             except PlanError as error:
-                refused += [f"{kind}, and its command is not read: {error}"] if kind else []
+                why = str(error).removeprefix(f"{file}: ")
+                refused += [f"{kind}, and its command is not read: {why}"] if kind else []
     if refused and not found:
         raise UnsupportedError(f"{file} is {refused[0]}")
     return tuple(found)

@@ -1,5 +1,6 @@
 """Parts every launch script is made of: bash text in which values stay data."""
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -154,7 +155,11 @@ def alongside(config: LaunchConfig, folder: str) -> Iterator[str]:
         yield f"  echo \"There is no {file.name} in '${FOLDER}', the folder of this script.\" >&2"
         yield "  exit 2"
         yield "fi"
-    yield from _filled_in(config)
+    yield from _plain(config)
+    for file in config.files:
+        for key, variable in file.filled_in:
+            changed = f's|(\\"?{key}\\"?: )\\"[^\\"]*\\"|\\1\\"${variable.name}\\"|'
+            yield f'sed -i -E "{changed}" "${FOLDER}/{file.name}"'
 
 
 def carried(config: LaunchConfig) -> Iterator[str]:
@@ -163,24 +168,30 @@ def carried(config: LaunchConfig) -> Iterator[str]:
         yield "# the files that the program reads"
         yield f'{FOLDER}="$(mktemp -d)"'
     yield from _importable(config)
+    yield from _plain(config)
     for file in config.files:
-        yield f"printf '%s' {shlex.quote(file.text)} > \"${FOLDER}/{file.name}\""
-    yield from _filled_in(config)
+        yield f"printf '%s' {_printed(file)} > \"${FOLDER}/{file.name}\""
 
 
-def _filled_in(config: LaunchConfig) -> Iterator[str]:
-    """Write what only the user knows into the files; they are replaced whole, by any node."""
-    filled = [(file.name, *one) for file in config.files for one in file.filled_in]
-    if filled:
-        yield "fill_in() {  # FILE KEY NAME"
-        yield '  if [[ "${!3}" == *[\\"\\\\\\&\\|$\'\\n\']* ]]; then'
-        yield '    echo "$3 has a quote, a backslash, &, | or a line end: use another." >&2'
+def _printed(file: ConfigFile) -> str:
+    """Its text as bash words, between which stands what only the user knows."""
+    names = [re.escape(variable.name) for _, variable in file.filled_in]
+    texts = re.split(f'(?<=")({"|".join(names)})(?=")', file.text) if names else [file.text]
+    words = (f'"${text}"' if at % 2 else shlex.quote(text) for at, text in enumerate(texts))
+    return " ".join(words)
+
+
+def _plain(config: LaunchConfig) -> Iterator[str]:
+    """Stop where what only the user knows, and goes into files in double quotes, would end them."""
+    names = dict.fromkeys(one.name for file in config.files for _, one in file.filled_in)
+    if names:
+        yield "plain() {  # NAME"
+        yield '  if [[ "${!1}" == *[\\"\\\\\\&\\|$\'\\n\']* ]]; then'
+        yield '    echo "$1 has a quote, a backslash, &, | or a line end: use another." >&2'
         yield "    exit 2"
         yield "  fi"
-        yield '  sed -i -E "s|(\\"?$2\\"?: )\\"[^\\"]*\\"|\\1\\"${!3}\\"|" "$1"'
         yield "}"
-    for name, key, variable in filled:
-        yield f'fill_in "${FOLDER}/{name}" {key} {variable.name}'
+    yield from (f"plain {name}" for name in names)
 
 
 def has_modules(config: LaunchConfig) -> bool:

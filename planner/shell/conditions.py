@@ -5,10 +5,10 @@ Source: GNU Bash manual 5.2, sections 3.2.5.2 and 6.4.
 
 import fnmatch
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainplan.planner.shell.arithmetic import evaluated
-from trainplan.planner.shell.variables import Value, names_of, text_of
+from trainplan.planner.shell.variables import Piece, Value, names_of, text_of
 
 Verdict = bool | None
 
@@ -61,6 +61,7 @@ def verdict(operands: Sequence[Operand]) -> Verdict:
 
 def matches(subject: Value, pattern: Value) -> Verdict:
     """Does a pattern of `case` match? A lone star matches whatever a run would tell."""
+    subject = _on_first(subject)
     if text_of(pattern) == "*":
         return True
     if names_of(subject) or names_of(pattern):
@@ -90,6 +91,7 @@ def _plain(operands: Sequence[Operand]) -> Verdict:
         asks, filled = operands[0].text, _filled(operands[1])
         whole = {"-n": filled, "-z": negated(filled)}
         return whole.get(asks) if asks[:1] in "-!" else False  # `[ = x ]`: bash stops at it
+    operands = [replace(one, value=_on_first(one.value)) for one in operands]
     if len(operands) != 3 or any(names_of(operand.value) for operand in operands):
         return None
     left, asks, right = operands[0].text, operands[1].text, operands[2]
@@ -108,4 +110,9 @@ def _filled(operand: Operand) -> Verdict:
     """Is there text, whatever a run would tell?"""
     if any(piece.text and not piece.names for piece in operand.value):
         return True
-    return None if names_of(operand.value) else False
+    return None if any(piece.names and piece.text for piece in operand.value) else False
+
+
+def _on_first(value: Value) -> Value:
+    """With 0 for the number of a node or a rank that nobody sets: it has names and no text."""
+    return tuple(Piece("0", p.place) if p.names and not p.text else p for p in value)

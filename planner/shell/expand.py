@@ -29,6 +29,11 @@ _PARAMETER = re.compile(
     r"(?:(?P<does>:?[-=+?]|##?|%%?|//?|\^\^|,,)(?P<operand>.*))?",
     re.DOTALL,
 )
+FIRST = re.compile(
+    r"((SKYPILOT|PET|DSTACK|VC|SLURM|OMPI_COMM_WORLD|PMIX?|FLUX_TASK|JOB_COMPLETION|GLOBAL|LOCAL"
+    r"|NODE|GROUP|MACHINE|WORLD)_?)*(RANK|PROCID|NODEID|NODE_ID|MACHINE_ID|LOCALID|INDEX)"
+)
+"""Numbers of a node or a rank: what a script compares with one is read as on the first."""
 _SLURM = re.compile(r"SLURM_\w+")
 _BRACES = re.compile(r"\{(?:(?P<first>-?\d{1,3})\.\.(?P<last>-?\d{1,3})|(?P<of>[^{},]*,[^{}]*))\}")
 _BRACES_LIMIT = 3
@@ -174,8 +179,9 @@ class Expander:
             return self._with_default(match, part, held, tested=tested)
         if held is None:
             in_call = self.variables.positional is None and not name.isidentifier()
-            empty = tested and not in_call and not self._always(name)
-            return [() if empty else _unknown(part, name)]
+            first: Value = (Piece("", part.place, (name,)),) if FIRST.fullmatch(name) else ()
+            empty = tested and not in_call and (first or not self._always(name))
+            return [first if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
             gap = Piece(" ", part.place)
             return [tuple(p for at, v in enumerate(held) for p in ((gap, *v) if at else v))]

@@ -57,7 +57,8 @@ def command_of(words: Sequence[Word], *, inside: bool = False) -> Command:
     """
     head = basename(words[0])
     trains = max((at for at, w in enumerate(words) if w.text[-3:] in (".py", "-m")), default=0)
-    for at, word in enumerate(() if head in PROGRAMS["tools"] else words):
+    looks = head == "command" and words[1:] and words[1].text in ("-v", "-V")
+    for at, word in enumerate(() if looks or head in PROGRAMS["tools"] else words):
         is_known = not at or head in PROGRAMS["wrappers"]
         named = _named(words, at)
         if named and named[0] != "shell" and not is_known and at >= trains:
@@ -146,7 +147,8 @@ def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
         return name, 1
     if name == "accelerate" and after[:1] == ["launch"]:
         return name, 2
-    if after[:1] and after[0].replace("-", "_") in TABLE["console"].get(name, "").split():
+    commands = TABLE["console"].get(name, "").split()
+    if commands == ["*"] or (after[:1] and after[0].replace("-", "_") in commands):
         return "console", 0
     if _SHELL.fullmatch(name):
         runs = next((n for n, text in enumerate(after) if _RUNS_TEXT.fullmatch(text)), None)
@@ -162,7 +164,7 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
     outer = (*around.outer, *command.outer)
     environment = {**around.environment, **set_by(outer)}
     if name == "console":
-        return Launch(
+        launch = Launch(
             name,
             rest[0],
             is_module=False,
@@ -170,6 +172,7 @@ def launch_of(command: Command, around: Surroundings) -> Launch | None:
             environment=environment,
             problems=(*around.problems, *command.problems),
         )
+        return _counted(launch, split((), OPTIONS["python"]), outer, around.job)
     if name is None or name not in OPTIONS:
         return None
     parts = split(rest, OPTIONS[name])
@@ -239,7 +242,7 @@ def _aside(program: Word, *, is_module: bool) -> bool:
 
 def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocation) -> Launch:
     """Nodes and ranks, as the starter counts them, and the GPUs that the scheduler names."""
-    for at in range(len(outer) if launch.starter == "python" else 0):
+    for at in range(len(outer) if launch.starter in ("python", "console") else 0):
         starter, skipped = _named(outer, at) or ("python", 1)
         if starter in OPTIONS and starter != "python":  # --no-python
             parts = split(outer[at + skipped :], OPTIONS[starter])
@@ -288,6 +291,8 @@ def _of_tasks(launch: Launch, outer: Sequence[Word], request: Allocation) -> Lau
         return _by_mpi(launch, _options(outer, _MPI), request)
     if "jsrun" in heads:
         return _by_jsrun(launch, _options(outer, ("jsrun",)))
+    if launch.starter == "console":  # on all GPUs of a node
+        return replace(launch, nodes=request.nodes, gpus_per_node=request.on_node)
     world = launch.environment.get("WORLD_SIZE")
     return replace(launch, ranks=world) if world and number(world) else launch
 

@@ -252,3 +252,20 @@ def test_counts_of_any_kind_stop_nothing():
         assert read(text)
     text = "apiVersion: v1\nkind: Job\nspec: " + "{spec: " * 200 + "1" + "}" * 200
     assert read(text) == ()
+
+
+def test_a_template_is_named():
+    with pytest.raises(PlanError, match="is a template"):
+        read("kind: Job\n{{- range .Values.env }}\n  - {{ . }}\n{{- end }}\n")
+
+
+def test_the_branch_of_the_first_node_is_read():
+    text = f"""num_nodes: 2
+run: |
+  if [ "$SKYPILOT_NODE_RANK" == "0" ]; then
+    torchrun --nproc_per_node 8 {TRAIN}
+  else
+    sleep 10
+  fi
+"""
+    assert counts(read(text)[0])[:2] == (None, "8")

@@ -216,3 +216,25 @@ def test_a_known_condition_leaves_out_a_launch_for_good():
 def test_places_in_text_that_a_command_runs_are_those_of_the_script():
     (launch,) = read('srun bash -c "\n  torchrun \\\n   x.py --tp 2"')
     assert launch.program.place == Place("run.sh", 3)
+
+
+@pytest.mark.parametrize(
+    ("condition", "taken"),
+    [
+        ('[ "$NODE_RANK" == "0" ]', True),
+        ("[ $SKYPILOT_NODE_RANK -eq 0 ]", True),
+        ("[[ $SLURM_NODEID == 0 ]]", True),
+        ("(( RANK == 0 ))", True),
+        ('[ "$NODE_RANK" != "0" ]', False),
+        ('[ -n "$NODE_RANK" ]', False),
+        ('[ "$LORA_RANK" == "0" ]', False),
+        ("[ $NODE_RANK -gt 0 ]", False),
+    ],
+)
+def test_a_script_is_read_as_on_its_first_node(condition, taken):
+    text = f"if {condition}; then torchrun a.py; else torchrun b.py; fi\n"
+    (launch,) = launches_of_script(text, "run.sh", {})
+    assert launch.program.text == ("a.py" if taken else "b.py")
+    assert not launch.problems
+    held = launches_of_script(f"NODE_RANK=1 LORA_RANK=1\n{text}", "run.sh", {})
+    assert len(held) == 1

@@ -346,3 +346,14 @@ def test_a_command_that_a_program_is_given_behind_two_dashes_is_the_launch():
     (launch,) = launches_of_script(text, "x.sh", {})
     assert (launch.starter, launch.program.text, launch.ranks.text) == ("accelerate", "a.py", "8")
     assert [one.cause for one in launch.problems] == ["starter_unread"]
+
+
+def test_a_program_that_starts_its_ranks_by_itself_is_on_what_the_job_has():
+    head = "#SBATCH -N 1\n#SBATCH --gres=gpu:a100:8\ncommand -v arctic_training || exit 2\n"
+    (launch,) = launches_of_script(f"{head}arctic_training run.yaml\n", "run.sh", {})
+    assert (launch.starter, *counts(launch)) == ("console", "1", "8", None)
+    assert launch.gpu.text == "a100"
+    (launch,) = launches_of_script(
+        "mpirun -np 16 -npernode 8 arctic_training_run --config c", "r", {}
+    )
+    assert (launch.starter, *counts(launch)) == ("mpirun", "2", "8", "16")
