@@ -12,7 +12,7 @@ from trainplan.planner.shell.expand import Expander
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place, Problem, Word
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.options import PROGRAMS
-from trainplan.planner.shell.printed import PRINTING, printed
+from trainplan.planner.shell.printed import PRINTING, fields_of, printed
 from trainplan.planner.shell.slurm import Allocation, allocation_of, directives
 from trainplan.planner.shell.starters import (
     QUEUES,
@@ -129,7 +129,7 @@ class Commands:
         """Frames that are open."""
         self.written: dict[str, Value | None] = {}
         """Files that the script writes; null: only a run would tell what."""
-        self.folder: str | None = "."
+        self.folder: Value | None = (Piece(".", COMMAND_LINE),)
         """Where it is; null: not known."""
         self.given: Value | None = None
         """What the command is given to read."""
@@ -179,7 +179,7 @@ class Commands:
             echoed = tuple(p for f in words for p in (Piece(" ", one.place), *f))
             self.printed = (*echoed[1:], Piece("\n", one.place))
         elif name == "pwd":
-            self.printed = (Piece(self.folder, one.place),) if self.folder else None
+            self.printed = self.folder
         elif name == "cat" and file:
             source = self._opened(word_of(file[0], one.place))
             self.printed = (Piece(source.text, source.places[0]),) if source else None
@@ -191,9 +191,12 @@ class Commands:
         return Outcome(None, is_program=True)
 
     def _cd(self, one: Simple) -> Outcome:
-        is_known = self.folder is not None and self.certain and not names_of(one.fields[-1])
-        folder = posixpath.join(self.folder or "", one.texts[-1])
-        self.folder = posixpath.normpath(folder) if is_known and one.texts[1:] else None
+        to, old = one.fields[-1], self.folder
+        if one.texts[-1][:1] not in ("/", "$", "~", "`") and old is not None:
+            to = (*old, Piece("/", one.place), *to)
+        if not names_of(to):
+            to = (Piece(posixpath.normpath(text_of(to)), one.place),)
+        self.folder = to if self.certain and one.texts[1:] else None
         return Outcome()
 
     def _include(self, one: Simple) -> Outcome:
@@ -247,27 +250,26 @@ class Commands:
             elif text[:1] != "-":
                 names.append(text)
         array = options.get("a") or ("".join(names[:1]) if name != "read" else "")
-        if self.given is None or names_of(self.given):
+        if self.given is None or (array and names_of(self.given)):
             return self._forget([*names, array], one)
-        text, ends, parts = text_of(self.given), options["d"], [*map(assignment, one.set_first)]
-        blanks = text_of(self.expander.joined(parts[0][2])) if parts and parts[0] else None
-        text = text.partition(ends)[0] if ends and name == "read" else text.rstrip("\n")
-        if name != "read":
-            fields = text.split("\n")
-        elif blanks and (array or len(names) > 1):
-            fields = re.split(
-                f"[{re.escape(blanks)}]", text, maxsplit=0 if array else len(names) - 1
-            )
+        blanks, text, unknown = (
+            self._before(one.set_first),
+            text_of(self.given),
+            names_of(self.given),
+        )
+        if name == "read" and not unknown:
+            text = text.partition(options["d"])[0] if options["d"] else text
+            ifs = text_of(blanks["IFS"]) if "IFS" in blanks else None
+            fields = fields_of(text, ifs, 0 if array else len(names))
         else:
-            fields = [text] if blanks == "" else text.split(None, -1 if array else len(names) - 1)
+            fields = [f"${each}" for each in names] if unknown else text.rstrip("\n").split("\n")
+        values: list[Value] = [(Piece(text, one.place, unknown),) for text in fields]
         if array:
-            self.variables.extend(
-                array, [(None, (Piece(f, one.place),)) for f in fields], one.place, append=False
-            )
-        for at, each in enumerate(() if array else names):
-            self.variables.assign(
-                each, (Piece("".join(fields[at : at + 1]), one.place),), one.place
-            )
+            self.variables.extend(array, [(None, v) for v in values], one.place, append=False)
+        for each, value in zip(
+            () if array else names, [*values, *((),) * len(names)], strict=False
+        ):
+            self.variables.assign(each, value, one.place)
         return Outcome()
 
     def _getopts(self, one: Simple) -> Outcome:
@@ -306,7 +308,7 @@ class Commands:
 
     def _substituted(self, part: Part) -> Value | None:
         """What `$(...)` prints, where its commands do nothing else."""
-        text = re.sub(r"\s*<", "cat <", part.text, count=1) if "cat" not in part.text else part.text
+        text = re.sub(r"^\s*<", "cat <", part.text.removeprefix("builtin "))
         if not _PRINTS.match(text) or self.expander.depth > _DEEPEST_PRINTED:
             return None
         self.expander.depth += 1
@@ -330,8 +332,8 @@ class Commands:
         return found and (*found[:-1], found[-1]._replace(text=found[-1].text.rstrip("\n")))
 
     def _swap(
-        self, given: Value | None, printed: Value | None, folder: str | None
-    ) -> tuple[Value | None, Value | None, str | None]:
+        self, given: Value | None, printed: Value | None, folder: Value | None
+    ) -> tuple[Value | None, Value | None, Value | None]:
         """What is read and printed, and where, in place of what it was."""
         old = self.given, self.printed, self.folder
         self.given, self.printed, self.folder = given, printed, folder

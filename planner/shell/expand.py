@@ -263,7 +263,7 @@ def _changed(part: Part, does: str, pattern: str, value: Value) -> Value:
     """`${A#x}`, `${A%x}`, `${A/x/y}`, `${A^^}` and their kin."""
     text = text_of(value)
     if names_of(value) or "$" in pattern or does + pattern[:1] in _ANCHORED or len(text) > _LONGEST:
-        return _unknown(part, clipped(part.written))
+        return (Piece(part.written, part.place, names_of(value) or (clipped(part.written),)),)
     if does in ("^^", ",,"):
         text = text.upper() if does == "^^" else text.lower()
     elif does[0] == "/":

@@ -55,8 +55,8 @@ class Frame:
     """Of `for`: is there another turn?"""
     turn: int = 0
     """Of a loop all turns of which are known, up to now."""
-    launches: int = 0
-    """Before the loop."""
+    begun: tuple[int, int, int] = (0, 0, 0)
+    """Launches, work and calls before a loop."""
 
 
 class Frames:

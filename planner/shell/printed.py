@@ -4,6 +4,7 @@ Source: GNU coreutils 9.5, the manuals of these commands.
 """
 
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -19,6 +20,15 @@ def printed(name: str, words: Sequence[str], given: str) -> str | None:
         return _PRINT[name](words, given)
     except (KeyError, ValueError, IndexError):
         return None
+
+
+def fields_of(text: str, blanks: str | None, most: int) -> list[str]:
+    """Fields of a line, cut at characters of IFS (null: at blanks); so many at most, 0: all."""
+    if blanks is None:
+        return text.split(None, most - 1)
+    if not blanks or most == 1:
+        return [text]
+    return re.split(f"[{re.escape(blanks)}]", text, maxsplit=max(most - 1, 0))
 
 
 def _plain(words: Sequence[str]) -> list[str]:

@@ -17,7 +17,10 @@ from trainplan.planner.shell.variables import Piece, Value, clipped, names_of, t
 from trainplan.planner.shell.words import refuse
 
 _CALLS_LIMIT = 2000
-_TURNS_LIMIT = 1000
+_LOOP_LIMITS = (1000, 300_000, 200)
+"""Turns of a loop, work in it and calls: beyond them it is read as one that may never end."""
+_RECURSION_LIMIT = 4
+"""Calls of a function in itself, where only a run would tell whether it calls itself."""
 _TURN = 16
 """Work of a token of a loop that is read again."""
 _BRANCH_ENDS = (";;", ";&", ";;&")
@@ -40,7 +43,7 @@ class Walk(Frames):
         """Read a script, then the functions that it never calls."""
         self.tokens, self.end = tokens, len(tokens)
         self._go()
-        for name, body in self.bodies.items():
+        for name, body in list(self.bodies.items()):
             if name not in self.called:
                 place = body[0][body[1] - 1].place
                 says = f"stands in the function {name}, which is not seen to be called"
@@ -122,9 +125,11 @@ class Walk(Frames):
         outcome = self.commands.carry_out(words, self.bodies)
         if outcome.leaves:
             self._leave(outcome.leaves, token.place)
-        if outcome.calls:
+        inside = sum(one.word == outcome.calls for one in self.frames if one.kind == "call")
+        if outcome.calls and (self.frames[-1].mode or inside < _RECURSION_LIMIT):
             self.called.add(outcome.calls)
             self._call(self.bodies[outcome.calls], token.place, list(outcome.arguments or ()))
+            self.frames[-1].word = outcome.calls
         elif outcome.runs:
             self._nested(outcome.runs, outcome, token.place)
         else:
@@ -212,14 +217,18 @@ class Walk(Frames):
         elif frame.turns is not None:
             verdict, frame.start = next(frame.turns, False), self.at - 1
         again = any(one.kind == "loop" and one.journal for one in self.frames)
-        takes = verdict is True and frame.turn < _TURNS_LIMIT and not again
+        begun = frame.begun if frame.turn else (0, self.variables.work, self.calls)
+        spent = (frame.turn, self.variables.work - begun[1], self.calls - begun[2])
+        ends = all(one < most for one, most in zip(spent, _LOOP_LIMITS, strict=True))
+        takes = verdict is True and ends and not again
         if takes and not frame.turn:
-            frame.launches, frame.arguments = len(commands.launches), self.variables.positional
+            frame.begun = (len(commands.launches), *begun[1:])
+            frame.arguments = self.variables.positional
             self.variables.journals.append({})
-        elif frame.turn and verdict and (not takes or len(commands.launches) > frame.launches):
+        elif frame.turn and verdict and (not takes or len(commands.launches) > begun[0]):
             self.variables.undo()
-            del commands.launches[frame.launches :]
-            self.variables.positional = frame.arguments
+            del commands.launches[begun[0] :]
+            self.variables.positional, self.calls = frame.arguments, begun[2]
             takes, frame.turn = False, 0
         elif frame.turn and not takes:
             self.variables.commit()

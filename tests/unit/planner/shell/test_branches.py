@@ -97,6 +97,32 @@ def test_a_loop_without_a_launch_that_never_ends_is_said():
     assert launch.arguments[0].unresolved == ("A",)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while true; do f; sleep 1; done; f() { g; }; g() { :; }",
+        "f() { g; }; g() { :; }; while true; do f; f; f; A+=(x); sleep 1; done",
+        "f() { for x in $(pgrep y); do f $x; done; [ -f z ] && f; }; f",
+        "f() { g() { :; }; }",
+    ],
+)
+def test_loops_and_functions_that_may_never_end_refuse_nothing(text):
+    assert read(f"{text}\ntorchrun x.py")[0].program.text == "x.py"
+
+
+def test_what_is_read_of_a_loops_variable_asks_for_that_variable():
+    text = 'for c in "2,4" "4,2"; do IFS=, read -r TP PP <<< "$c"; torchrun x.py $TP $PP; done'
+    (launch,) = read(text)
+    assert [word.unresolved for word in launch.arguments] == [("c",), ("c",)]
+    assert arguments(read(text, c="4,2")[0]) == "4 2"
+
+
+def test_where_a_script_goes_is_followed():
+    (launch,) = read("cd $ROOT/a\nC=`pwd`/x.py\ncd ..\ntorchrun $C --d $(pwd)")
+    assert (launch.program.text, launch.program.unresolved) == ("$ROOT/a/x.py", ("ROOT",))
+    assert launch.problems == ()
+
+
 FILES = {
     "env.sh": "TP=4\nexport PP=2\nf() { CP=$1; }\nsource lib/more.sh",
     "lib/more.sh": "f 8; return; TP=9",
