@@ -19,7 +19,7 @@ from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.presets.plugged import SUFFIX, plugged_presets
 
 REPOSITORIES, NOTE = "_repositories", "_note"
-VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")
+VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16|thinking|2507)$")
 """Ends of names of checkpoints whose architecture is that of the name without them."""
 
 

@@ -192,7 +192,11 @@ def _kind(keys: Keys, ranks: int | None) -> str | None:
         kind = "MULTI_GPU"
     if kind in ("FSDP", "MULTI_GPU"):
         return kind
-    says = f"distributed_type {kind[:40]!r} is not read: use FSDP"
+    says = (
+        f"distributed_type {kind[:40]!r} is not read: use FSDP, DEEPSPEED or MULTI_GPU"
+        if keys.has(mesh.KIND)
+        else "distributed_type is not stated: write FSDP, DEEPSPEED or MULTI_GPU"
+    )
     keys.problem("distributed_type", "unread", says, mesh.KIND)
     return None
 

@@ -289,12 +289,13 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             **(FULL if recompute and recompute.value else {}),
         }
     )
+    filled = script.number(keys.notes, *MICROS) if keys.open(engine.MICRO) else None
     entries = {
         "tp": keys.entry(None, engine.TP),
         "cp": keys.entry(None, engine.SP),
         "dp": Entry(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
         "zero_stage": keys.entry(None, engine.STAGE),
-        "micro_batch_size": keys.entry(None, engine.MICRO, engine.BATCH),
+        "micro_batch_size": filled or keys.entry(None, engine.MICRO, engine.BATCH),
         "offload": keys.entry(None, engine.RATIO, engine.DEVICE[engine.OPTIMIZER_STATES]),
         **{name: one for name, one in tiles.items() if one is not None},
         "recompute": recompute or Entry(None, "default", f"--{CHECKPOINTING}"),

@@ -77,7 +77,7 @@ def read(launch: Launch, request: Request) -> Reading:
         notes = Notes(problems=list(launch.problems))
         text_of(notes, path, request)
         launch = replace(launch, problems=tuple(notes.problems))
-    options = _options(table, launch, own, request)
+    options, names = _options(table, launch, own, request)
     made = _counted(launch, {**options, **_named(behind)}, behind)
     if table.batch and "gradient_accumulation_steps" not in options:
         _accumulate(table, options, ranks_of(made, request))
@@ -103,7 +103,7 @@ def read(launch: Launch, request: Request) -> Reading:
 
     request = replace(request, text_of=with_own)
     reading = (DEEPSPEED if shards else ACCELERATE).read(made, request)
-    return _named_reading(table, launch, options, reading)
+    return _named_reading(table, launch, options, _in_own_names(names, launch, reading))
 
 
 def _split(launch: Launch) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
@@ -121,9 +121,15 @@ def _path(launch: Launch) -> Word | None:
     return value or next(plain, None)
 
 
-def _options(table: Table, launch: Launch, words: tuple[Word, ...], request: Request) -> Options:
-    """All options by our names: defaults, then what the file says, then the command."""
+def _options(
+    table: Table, launch: Launch, words: tuple[Word, ...], request: Request
+) -> tuple[Options, dict[str, str]]:
+    """All options by our names: defaults, then what the file says, then the command.
+
+    Beside them the names that the trainer has for those that are written.
+    """
     found: Options = {}
+    names: dict[str, str] = {}
     for name, text in table.defaults.items():
         found[name] = _default(name, text)
     path = launch.program if launch.starter == "file" else _path(launch)
@@ -133,8 +139,9 @@ def _options(table: Table, launch: Launch, words: tuple[Word, ...], request: Req
             taken = [_opposite(values)] if ours.startswith("!") else values
             if ours := ours.removeprefix("!"):
                 found[ours] = (replace(option, text=f"--{ours}"), *taken)
+                names[ours] = name
     found.pop("config", None)
-    return found
+    return found, names
 
 
 def _default(name: str, text: str) -> tuple[Word, ...]:
@@ -305,6 +312,25 @@ def _fsdp_config(options: Options, request: Request) -> Mapping[str, object]:
     return _document(text, ".json")
 
 
+def _in_own_names(names: Mapping[str, str], launch: Launch, reading: Reading) -> Reading:
+    """With the trainer's own names of options, and as its file has them."""
+    dashes = "" if launch.starter == "file" else "--"
+
+    def own_name(name: str) -> str:
+        ours = name.removeprefix("--")
+        return name if ours == name else f"{dashes}{names.get(ours, ours)}"
+
+    def written(one: Field) -> Field:
+        ours, blank, value = one.written.removeprefix("--").partition(" ")
+        if one.place is None or ours not in names or not one.written.startswith("--"):
+            return one
+        in_file = (one.place.file or "").lower().endswith(FILES)
+        text = f"{names[ours]}: {value or 'true'}" if in_file else f"--{names[ours]}{blank}{value}"
+        return replace(one, written=text)
+
+    return replace(reading, fields=tuple(map(written, reading.fields)), own_name=own_name)
+
+
 def _named_reading(table: Table, launch: Launch, options: Options, reading: Reading) -> Reading:
     """What was read, with the trainer named; of its own name where it is not priced."""
     place = launch.program.place
@@ -326,16 +352,9 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
     for name in (loss, launch.program.text, *chosen):
         if name in table.losses:
             added.append(Problem("loss", "unmodelled", table.losses[name], place))
-    names = {f"--{ours}": key for key, ours in table.keys.items() if ours[:1] not in ("", "!")}
-    dashes = "" if launch.starter == "file" else "--"
-
-    def own_name(name: str) -> str:
-        key = names.get(name, name.removeprefix("--"))
-        return f"{dashes}{key}" if name.startswith("--") else name
-
     if reading.job is not None:
         fields, problems = (named, *reading.fields), (*reading.problems, *added)
-        return replace(reading, fields=fields, problems=problems, own_name=own_name)
+        return replace(reading, fields=fields, problems=problems)
     read = ", ".join(
         f"{one.name.rpartition('.')[2]} {one.value}"
         for one in reading.fields
@@ -345,7 +364,8 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
     says = f"{name} is of {table.title}" + (f"; read: {read}" if read else "")
     verdicts = {one.verdict for one in reading.problems}
     worst = "illegal" if "illegal" in verdicts else "unread"
-    lacks = ", and ".join(one.says for one in reading.problems if one.verdict == worst)
+    found = (one for one in reading.problems if one.verdict == worst)
+    lacks = ", and ".join(one.says for one in found if one.cause != "model_by_name")
     lead = Problem("trainer", "unread", f"{says}; not priced, since {lacks}", place)
     return replace(
         reading,

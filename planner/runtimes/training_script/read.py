@@ -11,6 +11,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.presets import preset_named, preset_names
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Request
@@ -86,6 +87,12 @@ def model_of(
         notes.problem("unread_model", "unread", says, entry and entry.place)
         return None
     assert entry is not None
+    stated = str(entry.value)
+    if request.model is None and model.name in preset_names() and not preset_named(stated):
+        says = (
+            f"{stated[:80]} is taken for {model.name} by its last part: give --model if it is not"
+        )
+        notes.problem("model_by_name", "unread", says, entry.place)
     notes.note("model.name", entry._replace(value=model.name))
     check_options(notes, script, priced)
     return trained_of(notes, request, script, model)

@@ -23,6 +23,8 @@ from trainplan.costmodel.presets.presets import (
         ("meta-llama/Llama-3.3-70B-Instruct", "llama3.1-70b"),
         ("Qwen/Qwen3-32B", "qwen3-32b"),
         ("Qwen/Qwen3-8B-Base", "qwen3-8b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "qwen3-235b-a22b"),
         ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),

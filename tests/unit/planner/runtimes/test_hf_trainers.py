@@ -186,6 +186,8 @@ def test_settings_have_the_names_of_the_trainer():
     assert reading.own_name("--per_device_train_batch_size") == "micro_batch_size"
     assert reading.own_name("--gradient_checkpointing") == "gradient_checkpointing"
     assert reading.own_name("zero_optimization.stage") == "zero_optimization.stage"
+    length = next(one for one in reading.fields if one.name == "training.seq_length")
+    assert (length.written, length.place.line) == ("sequence_len: 4096", 8)
 
 
 def test_degrees_of_a_mesh_are_read_and_others_are_named():
@@ -203,10 +205,11 @@ def test_degrees_of_a_mesh_are_read_and_others_are_named():
     [
         f"trl dpo --model_name_or_path {LLAMA} --num_processes 8",
         "llamafactory-cli train a.yaml --stage dpo",
+        "accelerate launch --num_processes 8 -m axolotl.cli.train x.yml --rl dpo",
     ],
 )
 def test_another_loss_is_named(text):
-    reading = command(text, {"a.yaml": yaml.safe_dump(SFT)})
+    reading = command(text, {"a.yaml": yaml.safe_dump(SFT), "x.yml": yaml.safe_dump(AXOLOTL)})
     assert causes(reading)["loss"] == "unmodelled"
 
 

@@ -133,3 +133,10 @@ def test_recomputation_has_two_names(option):
 def test_rows_of_a_rollout_are_a_prompt_and_its_completion():
     words = "--max_prompt_length 512 --max_completion_length 1024"
     assert read(f"{LLAMA} {words}", seq_length=None).job.training.seq_length == 1536
+
+
+def test_a_model_known_by_the_last_part_of_its_name_is_told():
+    models = {"/weights/Llama-3.1-8B": preset("llama3.1-8b")}
+    reading = read("--model_name_or_path /weights/Llama-3.1-8B", model_of=models.get)
+    assert causes(reading) == {"model_by_name": "unread"}
+    assert reading.legal
