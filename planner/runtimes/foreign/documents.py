@@ -21,6 +21,8 @@ MOST_FILES = 16
 SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 MOST_FOLDERS = 7
 """Above a configuration, in which a repository may begin."""
+FOLDERS = ("config_path", "config_dir", "conf_dir")
+QUOTES = "'\""
 FRAGMENTS = ("", "hydra", "model_shape")
 """Formats of files that are parts of another."""
 BASES = ("defaults", "base_config", "extends", "includes")
@@ -50,16 +52,23 @@ def keys_of(launch: Launch, name: str, text_of: Callable[[str], str | None]) -> 
 
 
 def _files(launch: Launch) -> Iterator[str]:
-    """Configurations that the words of a command name."""
-    folder = next(
-        (w.text.partition("=")[2] for w in launch.arguments if w.text.startswith("--config-path=")),
-        "",
-    )
-    for word in launch.arguments:
+    """Files that a command is or names: its program in Python, and configurations."""
+    options = _options(launch)
+    words = {name: options[name].text for name in (*FOLDERS, "config_name") if name in options}
+    named = (words[one].strip(QUOTES) for one in FOLDERS if one in words)
+    folder = next((f"{one}/" for one in named if not one.endswith(SUFFIXES)), "")
+    if launch.program.text.endswith(".py"):
+        yield launch.program.text
+    if "config_name" in words:
+        name = words["config_name"].strip(QUOTES)
+        yield folder + (name if name.endswith(SUFFIXES) else f"{name}.yaml")
+    for at, word in enumerate(launch.arguments):
         text = word.text.partition("=")[2] if word.text.startswith("--") else word.text
-        text = text.strip("'\"")
-        if text.endswith(SUFFIXES) and not word.unresolved:
-            yield f"{folder.rstrip('/')}/{text}" if folder else text
+        text = text.strip(QUOTES)
+        if text == "-d" and at + 1 < len(launch.arguments):
+            folder = f"{launch.arguments[at + 1].text}/"
+        elif text.endswith(SUFFIXES) and not word.unresolved:
+            yield folder + text
 
 
 def _options(launch: Launch) -> Keys:
@@ -73,7 +82,9 @@ def _options(launch: Launch) -> Keys:
         elif name.startswith("--") and len(name) > 2:
             following: list[Word] = []
             for one in words[at + 1 :]:
-                open_end = bool(following and one.unresolved)
+                open_end = bool(following) and (
+                    bool(one.unresolved) or following[0].text.isdigit() > one.text.isdigit()
+                )
                 if one.text.startswith("--") or OVERRIDE.fullmatch(one.text) or open_end:
                     break
                 following.append(one)

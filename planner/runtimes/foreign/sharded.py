@@ -175,7 +175,9 @@ def _question(
     deals = not any(name in _names(table) for name in BATCHES)
     micro, batch = _batches(facts, inner, dp, length, request, deals=deals)
     if micro is None or batch is None:
-        raise PlanError(f"no batch is said ({', '.join(_keys_of(table, BATCHES))}): add it")
+        raise PlanError(
+            f"no micro batch is said ({', '.join(_keys_of(table, BATCHES))}): say it as a number"
+        )
     precision = facts.words.get("precision")
     job = Job(
         model=model,

@@ -381,6 +381,40 @@ def test_torchtune_names_its_model_by_the_function_that_builds_it() -> None:
     assert (job.training.global_batch_size, layout.micro_batch_size) == (64, 2)
 
 
+TUNE = (
+    "tune run --nproc_per_node 8 full_finetune_distributed --config llama3_1/8B_full batch_size=2 "
+    "tokenizer.max_seq_len=4096 model._component_=torchtune.models.llama3_1.llama3_1_8b"
+)
+OPENRLHF = (
+    "python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 8 "
+    "--actor.model_name_or_path Qwen/Qwen3-8B --ds.zero_stage 3 --train.micro_batch_size 2 "
+    "--train.batch_size 128 --data.max_len 2048 --actor.gradient_checkpointing_enable"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "micro", "batch", "recompute"),
+    [(TUNE, 2, 16, "none"), (OPENRLHF, 2, 128, "full")],
+)
+def test_commands_of_their_own_are_read(command, micro, batch, recompute) -> None:
+    [launch] = launches_of_script(command, None, {})
+    reading = read(launch)
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (job.cluster.num_gpus, job.training.global_batch_size) == (8, batch)
+    assert (layout.micro_batch_size, layout.recompute) == (micro, recompute)
+
+
+def test_a_command_is_read_with_the_configuration_that_it_names() -> None:
+    for command in (
+        "torchrun run_train.py --config-file a.yaml",
+        "torchrun nanotron/run_train.py --config-file a.yaml tokens.micro_batch_size=1",
+    ):
+        reading = read(launch_of_command(command.split(), {}), a=NANOTRON)
+        assert reading.layout is not None
+        assert reading.layout.micro_batch_size == 2 - command.count("=1")
+
+
 NEMO2 = """
 import nemo_run as run
 from nemo.collections import llm
