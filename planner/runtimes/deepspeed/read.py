@@ -270,6 +270,9 @@ def _switch(keys: Keys, script: Script, name: str) -> bool:
     """`auto` is what an argument of the script says."""
     if keys.open(engine.ENABLED[name]) and (entry := script.switch(name)) is not None:
         return bool(entry.value)
+    others = [one for one in map(script.switch, engine.ENABLED) if one and one.value]
+    if keys.open(engine.ENABLED[name]) and others:  # a script has one of both
+        return False
     return keys.of(engine.ENABLED[name])
 
 

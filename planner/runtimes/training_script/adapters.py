@@ -1,6 +1,6 @@
 """Adapters that the arguments of a script add, and what else of them changes what is trained."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
@@ -15,6 +15,7 @@ ADAPTERS = NAMES["adapters"]
 WHOLE = ("full", *OFF)
 """Values of a method that add no adapters."""
 DEGREE = "ranks of the trainer's own along this dimension are not priced: the price is without"
+FROZEN = "what is frozen is not priced: the price trains every weight"
 METHODS = ("lora", "qlora")
 """Those that are priced."""
 
@@ -31,17 +32,22 @@ class Adapters(NamedTuple):
 
 def check_options(notes: Notes, script: Script, priced: Container[str] = ()) -> None:
     """Name what is stated and not priced, but for what the runtime prices."""
-    unpriced = NAMES["unpriced"] | dict.fromkeys(NAMES["degrees"], DEGREE)
-    for name, what in unpriced.items():
-        stated = script.text(name) if name not in priced else None
-        off = (*OFF, "1", "-1") if name in NAMES["degrees"] else OFF
-        if stated and str(stated.value).lower() not in off:
-            says = f"{stated.written}: {what}"
-            notes.problem("not_priced", "unmodelled", says, stated.place)
+    unpriced = {name: what for name, what in NAMES["unpriced"].items() if name not in priced}
+    _named(notes, script, unpriced)
+    _named(notes, script, dict.fromkeys(NAMES["degrees"], DEGREE), ("1", "-1"))
     attention = script.text(*NAMES["attention"])
     if attention and str(attention.value).lower() not in (*NAMES["fused_attention"], *OFF):
         says = f"{attention.written}: priced as fused attention"
         notes.problem("attention", "unmodelled", says, attention.place)
+
+
+def _named(
+    notes: Notes, script: Script, unpriced: Mapping[str, str], off: tuple[str, ...] = ()
+) -> None:
+    for name, what in unpriced.items():
+        stated = script.text(name)
+        if stated and str(stated.value).lower() not in (*OFF, *off):
+            notes.problem("not_priced", "unmodelled", f"{stated.written}: {what}", stated.place)
 
 
 def trained_of(notes: Notes, request: Request, script: Script, model: ModelSpec) -> ModelSpec:
@@ -51,6 +57,8 @@ def trained_of(notes: Notes, request: Request, script: Script, model: ModelSpec)
         model = with_trained(model, request.train)
     elif model.trained is None and (added := _adapters(notes, script)):
         entry, model = added.entry, _adapted(notes, script, model, added)
+    if model.trained is None:
+        _named(notes, script, dict.fromkeys(NAMES["frozen"], FROZEN))
     value = getattr(model.trained, "text", "full")
     notes.note("model.trained", entry._replace(value=value))
     return model

@@ -165,7 +165,7 @@ def test_auto_is_what_the_arguments_of_the_trainer_say():
     made = launch(*words.split(), *more.split())
     stated = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
                           "train_batch_size"), "auto")  # fmt: skip
-    reading = read({**stated, "bf16": {"enabled": "auto"}}, made)
+    reading = read({**stated, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, made)
     assert reading.problems == ()
     assert reading.layout.micro_batch_size == 4
     assert reading.layout.recompute == "full"

@@ -140,3 +140,9 @@ def test_a_model_known_by_the_last_part_of_its_name_is_told():
     reading = read("--model_name_or_path /weights/Llama-3.1-8B", model_of=models.get)
     assert causes(reading) == {"model_by_name": "unread"}
     assert reading.legal
+
+
+def test_what_adapters_freeze_is_not_named_again():
+    frozen = "--freeze_llm True --freeze_backbone True"
+    assert read(f"{LLAMA} {frozen} --use_llm_lora 16").problems == ()
+    assert causes(read(f"{LLAMA} {frozen} --use_llm_lora 0")) == {"not_priced": "unmodelled"}
