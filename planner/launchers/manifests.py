@@ -38,8 +38,8 @@ _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-\w*c")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 _TEMPLATE = re.compile(r"\{\{.*\}\}|\{%")
-_DEEPEST, _MOST = 40, 200
-"""Sections in sections, and containers, that are looked at."""
+_DEEPEST, _LARGEST, _MOST = 40, 20_000, 200
+"""Sections in sections, sections, and containers that are looked at: aliases may repeat them."""
 _COMMANDS = ("command", "entrypoint", "script", "run", "cmd")
 
 
@@ -112,7 +112,7 @@ def _workloads(tree: Tree, file: str) -> Iterator[tuple[str, object, Host]]:
             return
     if "apiVersion" in tree and "kind" in tree and tree["kind"] != "ConfigMap":
         kind = f"a {str(tree['kind'])[:40]} of Kubernetes"
-        pods = list(islice(_pods(tree, 1, {}, 0), _MOST))
+        pods = list(islice(_pods(tree, 1, {}, _Left()), _MOST))
         host = _cluster(tree, pods, file)
         yield kind, _at(tree, "spec.entrypoint"), host
         for container in {id(one.container): one.container for one in pods}.values():
@@ -120,7 +120,7 @@ def _workloads(tree: Tree, file: str) -> Iterator[tuple[str, object, Host]]:
             words = [*_words(container.get("command")), *_words(container.get("args"))]
             yield kind, words, replace(host, variables=held)
     elif format_of(tree) == "helm_values" or _VALUES.fullmatch(file.rpartition("/")[2]):
-        for container in islice(_commanded(tree, 0), _MOST):
+        for container in islice(_commanded(tree, _Left()), _MOST):
             variables = _environment(container.get("env") or container.get("envs"))
             for name in _COMMANDS:
                 words = [*_words(container.get(name)), *_words(container.get("args"))]
@@ -152,7 +152,7 @@ def _cluster(tree: Tree, pods: Sequence[_Pods], file: str) -> Host:
     workers = [one for one in pods if one.gpus] or list(pods)
     count = sum(one.copies for one in workers)
     nodes = _word(count or None, file)
-    ranks = _word(next(_anywhere(tree, _KUBERNETES["ranks"], 0), None), file)
+    ranks = _word(next(_anywhere(tree, _KUBERNETES["ranks"], _Left()), None), file)
     resource, gpus = next((one.gpus for one in workers if one.gpus), ("", ""))
     labels = next((one.labels for one in workers if one.labels), {})
     kind = next((labels[name] for name in _KUBERNETES["labels"] if name in labels), None)
@@ -168,9 +168,26 @@ def _cluster(tree: Tree, pods: Sequence[_Pods], file: str) -> Host:
     return Host(variables, Allocation(nodes, None, None, each, gpu=_gpu(kind, file)))
 
 
-def _pods(tree: object, copies: int, labels: Tree, depth: int) -> Iterator[_Pods]:
+class _Left:
+    """How much of a document may still be looked at."""
+
+    def __init__(self) -> None:
+        self.sections, self.depth = _LARGEST, 0
+
+    def below(self, tree: object) -> Iterator[object]:
+        """The members of a list, as far as that goes."""
+        self.depth += 1
+        for one in tree if isinstance(tree, list) and self.depth <= _DEEPEST else ():
+            self.sections -= 1
+            if self.sections < 0:
+                break
+            yield one
+        self.depth -= 1
+
+
+def _pods(tree: object, copies: int, labels: Tree, left: _Left) -> Iterator[_Pods]:
     """Containers below a section, with how many of them run."""
-    if isinstance(tree, Mapping) and depth <= _DEEPEST:
+    if isinstance(tree, Mapping):
         copies, labels = copies * _copies(tree), _labels(tree) or labels
         containers = tree.get("containers")
         for one in containers if isinstance(containers, list) else ():
@@ -180,8 +197,8 @@ def _pods(tree: object, copies: int, labels: Tree, depth: int) -> Iterator[_Pods
             yield _Pods(tree, copies, labels)
             return
         tree = [one for name, one in tree.items() if name not in ("containers", "initContainers")]
-    for one in tree if isinstance(tree, list) and depth <= _DEEPEST else ():
-        yield from _pods(one, copies, labels, depth + 1)
+    for one in left.below(tree):
+        yield from _pods(one, copies, labels, left)
 
 
 def _copies(tree: Tree) -> int:
@@ -193,13 +210,13 @@ def _copies(tree: Tree) -> int:
     return math.prod(counts)
 
 
-def _anywhere(tree: object, names: Sequence[str], depth: int) -> Iterator[object]:
+def _anywhere(tree: object, names: Sequence[str], left: _Left) -> Iterator[object]:
     """Values of keys of these names."""
-    if isinstance(tree, Mapping) and depth <= _DEEPEST:
+    if isinstance(tree, Mapping):
         yield from (tree[name] for name in names if name in tree)
         tree = list(tree.values())
-    for one in tree if isinstance(tree, list) and depth <= _DEEPEST else ():
-        yield from _anywhere(one, names, depth + 1)
+    for one in left.below(tree):
+        yield from _anywhere(one, names, left)
 
 
 def _labels(tree: Tree) -> Tree:
@@ -215,16 +232,14 @@ def _labels(tree: Tree) -> Tree:
     return found
 
 
-def _commanded(tree: object, depth: int) -> Iterator[Tree]:
+def _commanded(tree: object, left: _Left) -> Iterator[Tree]:
     """Sections with a command in them."""
-    if depth > _DEEPEST:
-        return
     if isinstance(tree, Mapping):
         if any(isinstance(tree.get(name), (str, list)) for name in _COMMANDS):
             yield tree
         tree = list(tree.values())
-    for one in tree if isinstance(tree, list) else ():
-        yield from _commanded(one, depth + 1)
+    for one in left.below(tree):
+        yield from _commanded(one, left)
 
 
 def _scripts(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -254,6 +254,21 @@ def test_counts_of_any_kind_stop_nothing():
     assert read(text) == ()
 
 
+@pytest.mark.parametrize("kind", ["apiVersion: v1\nkind: Job\n", "workload: {gpus: 8}\n"])
+def test_aliases_of_aliases_end_soon(kind):
+    lines = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    assert read(f"{kind}a0: &a0 [x, x]\n{''.join(lines)}spec: *a11\n") == ()
+    assert read(f"{kind}spec: &s\n  spec: *s\n") == ()
+
+
+def test_a_template_of_master_and_workers_may_stand_once():
+    text = pytorchjob(f'command: ["torchrun", "{TRAIN}"]')
+    one, _ = text.split("    Worker:")
+    shared = one.replace("      template:\n", "      template: &pod\n")
+    text = f"{shared}    Worker:\n      replicas: 3\n      template: *pod\n"
+    assert counts(read(text)[0])[:2] == ("4", "8")
+
+
 def test_a_template_is_named():
     with pytest.raises(PlanError, match="is a template"):
         read("kind: Job\n{{- range .Values.env }}\n  - {{ . }}\n{{- end }}\n")
