@@ -37,6 +37,7 @@ _VALUES = re.compile(r"values[\w.-]*\.ya?ml", re.IGNORECASE)
 _SHELL = re.compile(r"(?:.*/)?(?:ba|z|da|k)?sh")
 _RUNS_TEXT = re.compile(r"-\w*c")
 _VARIABLE = re.compile(r"\$\((\w+)\)")
+_MOST_COPIES = 1 << 20
 _TEMPLATE = re.compile(r"\{\{.*\}\}|\{%")
 _DEEPEST, _LARGEST, _MOST = 40, 20_000, 200
 """Sections in sections, sections, and containers that are looked at: aliases may repeat them."""
@@ -51,6 +52,13 @@ class _Pods:
     copies: int
     labels: Tree
     """Of the nodes that they may run on."""
+    is_counted: bool
+    """Does the manifest state how many?"""
+
+    @property
+    def words(self) -> list[str]:
+        """What a container runs; empty: what its image says."""
+        return [*_words(self.container.get("command")), *_words(self.container.get("args"))]
 
     @property
     def gpus(self) -> tuple[str, str] | None:
@@ -112,13 +120,12 @@ def _workloads(tree: Tree, file: str) -> Iterator[tuple[str, object, Host]]:
             return
     if "apiVersion" in tree and "kind" in tree and tree["kind"] != "ConfigMap":
         kind = f"a {str(tree['kind'])[:40]} of Kubernetes"
-        pods = list(islice(_pods(tree, 1, {}, _Left()), _MOST))
+        pods = list(islice(_pods(tree, None, {}, _Left()), _MOST))
         host = _cluster(tree, pods, file)
         yield kind, _at(tree, "spec.entrypoint"), host
-        for container in {id(one.container): one.container for one in pods}.values():
-            held = {**host.variables, **_environment(container.get("env"))}
-            words = [*_words(container.get("command")), *_words(container.get("args"))]
-            yield kind, words, replace(host, variables=held)
+        for one in {id(one.container): one for one in pods}.values():
+            held = {**host.variables, **_environment(one.container.get("env"))}
+            yield kind, one.words, replace(host, variables=held)
     elif format_of(tree) == "helm_values" or _VALUES.fullmatch(file.rpartition("/")[2]):
         for container in islice(_commanded(tree, _Left()), _MOST):
             variables = _environment(container.get("env") or container.get("envs"))
@@ -130,28 +137,35 @@ def _workloads(tree: Tree, file: str) -> Iterator[tuple[str, object, Host]]:
 
 def _task(tree: Tree, keys: Mapping[str, Any], file: str) -> Host:
     """What a task is given."""
-    nodes = _word(_at(tree, keys["nodes"]) or 1, file)
+    count = _at(tree, keys["nodes"])
+    nodes = _word(1 if count is None else count, file, is_default=count is None)
     ranks = _word(_at(tree, keys.get("ranks", "")), file)
     named = next((one for one in (_at(tree, key) for key in keys["gpu"]) if one), None)
     if isinstance(named, Mapping):
         named = ",".join(f"{name}:{count}" for name, count in named.items())
-    *kind, count = str(named or "").split(":")
-    gpus = _word(count, file)
-    kind = kind if gpus else [*kind, count]
+    *kind, number = str(named or "").split(":")
+    gpus = _word(number, file)
+    kind = kind if gpus else [*kind, number]
     variables = dict(_environment(_at(tree, keys["environment"])))
     for name, word in (("nodes_are", nodes), ("gpus_are", gpus)):
         variables |= dict.fromkeys(keys.get(name, ()), word.text) if word else {}
     job = Allocation(nodes, None, ranks, gpus, gpu=_gpu("-".join(kind), file))
     if ranks and nodes:
         variables["WORLD_SIZE"] = str(int(nodes.text) * int(ranks.text))
-    return Host(variables, job)
+    assumed = frozenset(keys.get("nodes_are", ())) if nodes and nodes.fallback else frozenset()
+    return Host(variables, job, assumed=assumed)
 
 
 def _cluster(tree: Tree, pods: Sequence[_Pods], file: str) -> Host:
-    """What all containers of a workload are given together, those with GPUs where some have."""
-    workers = [one for one in pods if one.gpus] or list(pods)
+    """What all containers of a workload are given together.
+
+    Where some have GPUs, these count, and those that run the same.
+    """
+    training = [one.words for one in pods if one.gpus]
+    workers = [one for one in pods if one.gpus or (one.words and one.words in training)] or pods
     count = sum(one.copies for one in workers)
-    nodes = _word(count or None, file)
+    is_default = not all(one.is_counted for one in workers)
+    nodes = _word(count or None, file, is_default=is_default)
     ranks = _word(next(_anywhere(tree, _KUBERNETES["ranks"], _Left()), None), file)
     resource, gpus = next((one.gpus for one in workers if one.gpus), ("", ""))
     labels = next((one.labels for one in workers if one.labels), {})
@@ -165,7 +179,9 @@ def _cluster(tree: Tree, pods: Sequence[_Pods], file: str) -> Host:
         variables |= dict.fromkeys(sets, word.text) if word else {}
     if tree["kind"] in _KUBERNETES["world_is"]:
         variables["WORLD_SIZE"] = str(count * int(ranks.text if ranks else 1))
-    return Host(variables, Allocation(nodes, None, None, each, gpu=_gpu(kind, file)))
+    job = Allocation(nodes, None, None, each, gpu=_gpu(kind, file))
+    assumed = {*_KUBERNETES["nodes_are"].get(str(tree["kind"]), ()), "WORLD_SIZE"}
+    return Host(variables, job, assumed=frozenset(assumed if is_default else ()))
 
 
 class _Left:
@@ -185,29 +201,30 @@ class _Left:
         self.depth -= 1
 
 
-def _pods(tree: object, copies: int, labels: Tree, left: _Left) -> Iterator[_Pods]:
-    """Containers below a section, with how many of them run."""
+def _pods(tree: object, copies: int | None, labels: Tree, left: _Left) -> Iterator[_Pods]:
+    """Containers below a section, with how many of them run; null: nothing states it so far."""
     if isinstance(tree, Mapping):
-        copies, labels = copies * _copies(tree), _labels(tree) or labels
+        if stated := _copies(tree):
+            copies = math.prod(stated, start=1 if copies is None else copies)
+        labels = _labels(tree) or labels
+        own = (1 if copies is None else copies, labels, copies is not None)
         containers = tree.get("containers")
         for one in containers if isinstance(containers, list) else ():
             if isinstance(one, Mapping):
-                yield _Pods(one, copies, labels)
+                yield _Pods(one, *own)
         if tree.keys() & {"command", "args"}:
-            yield _Pods(tree, copies, labels)
+            yield _Pods(tree, *own)
             return
         tree = [one for name, one in tree.items() if name not in ("containers", "initContainers")]
     for one in left.below(tree):
         yield from _pods(one, copies, labels, left)
 
 
-def _copies(tree: Tree) -> int:
-    counts = [1]
-    for name in _KUBERNETES["copies"]:
-        count = tree.get(name)
-        if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= 1 << 20:
-            counts.append(count)
-    return math.prod(counts)
+def _copies(tree: Tree) -> list[int]:
+    """Counts that a section states of what stands below it."""
+    counts = (tree.get(name) for name in _KUBERNETES["copies"])
+    known = (one for one in counts if isinstance(one, int) and not isinstance(one, bool))
+    return [one for one in known if 0 <= one <= _MOST_COPIES]
 
 
 def _anywhere(tree: object, names: Sequence[str], left: _Left) -> Iterator[object]:
@@ -307,11 +324,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _word(value: object, file: str) -> Word | None:
+def _word(value: object, file: str, *, is_default: bool = False) -> Word | None:
     """A count of a manifest; what is none, such as `auto`, says nothing."""
     text = str(value)
     known = isinstance(value, (int, str)) and re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII)
-    return Word(text, Place(file, None)) if known else None
+    return Word(text, Place(file, None), fallback=is_default) if known else None
 
 
 def _gpu(kind: object, file: str) -> Word | None:

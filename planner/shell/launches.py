@@ -28,6 +28,8 @@ class Host:
     """That it sets."""
     job: Allocation = field(default_factory=Allocation)
     """That it allots."""
+    assumed: frozenset[str] = frozenset()
+    """Of the variables, those that rest on a default of what starts it."""
     first: int | None = 1
     """Line of its file on which the text begins; null: not known."""
     read: Reads = _nothing
@@ -86,7 +88,10 @@ def launch_of_command(
 
 def _variables(settings: Mapping[str, str], host: Host, job: Allocation) -> Variables:
     """Those that are set before the first command."""
-    held = {name: (Piece(text, COMMAND_LINE),) for name, text in host.variables.items()}
+    held = {
+        name: (Piece(text, COMMAND_LINE, fallback=name in host.assumed),)
+        for name, text in host.variables.items()
+    }
     variables = Variables(settings, {**held, **job.variables()})
     variables.exported.update(held)
     return variables

@@ -180,7 +180,9 @@ def disagreements(
     request: Allocation, nodes: Word | None, ranks_per_node: Word | None, *, by_srun: bool
 ) -> Iterable[Problem]:
     """Where torchrun counts otherwise than Slurm. `by_srun`: srun starts it, on every task."""
-    allotted, per_node = number(request.nodes), number(request.per_node) or 1
+    is_default = request.nodes is not None and request.nodes.fallback
+    allotted = None if is_default else number(request.nodes)
+    per_node = number(request.per_node) or 1
     stated = number(nodes) if nodes else 1
     if allotted and stated and (nodes or by_srun):
         starters = allotted * per_node if by_srun else allotted

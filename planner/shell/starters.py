@@ -302,7 +302,7 @@ def _known(stated: Word | None, allotted: Word | None) -> Word | None:
     if stated is None or not stated.unresolved or number(allotted) is None:
         return stated
     assert allotted is not None
-    return replace(stated, text=allotted.text, unresolved=())
+    return replace(stated, text=allotted.text, unresolved=(), fallback=allotted.fallback)
 
 
 def _options(outer: Sequence[Word], names: Collection[str]) -> list[Word]:

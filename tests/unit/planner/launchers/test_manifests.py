@@ -269,6 +269,29 @@ def test_a_template_of_master_and_workers_may_stand_once():
     assert counts(read(text)[0])[:2] == ("4", "8")
 
 
+@pytest.mark.parametrize("line", ["replicas: 3", "nvidia.com/gpu: 8", "kind: PyTorchJob"])
+def test_what_a_line_states_makes_nothing_illegal_without_it(line):
+    command = f"torchrun --nnodes 4 --nproc_per_node 8 {TRAIN}"
+    text = pytorchjob(f'command: ["bash", "-c", "{command}"]').replace(
+        "{limits: {nvidia.com/gpu: 8}}",
+        "\n              limits:\n                nvidia.com/gpu: 8",
+    )
+    assert not read(text)[0].problems
+    before, _, behind = text.rpartition(line) if line[0] == "n" else text.partition(line)
+    for launch in read(before + behind):
+        assert not [one for one in launch.problems if one.verdict == "illegal"]
+
+
+def test_nodes_that_a_task_does_not_state_are_a_default():
+    text = f"""resources: {{accelerators: "H100:8"}}
+run: torchrun --nnodes $SKYPILOT_NUM_NODES --nproc_per_node 8 {TRAIN}
+"""
+    (launch,) = read(text)
+    assert (launch.nodes.text, launch.nodes.fallback) == ("1", True)
+    (launch,) = read(text.replace("$SKYPILOT_NUM_NODES", "4"))
+    assert not launch.problems
+
+
 def test_a_template_is_named():
     with pytest.raises(PlanError, match="is a template"):
         read("kind: Job\n{{- range .Values.env }}\n  - {{ . }}\n{{- end }}\n")
