@@ -15,6 +15,7 @@ ADAPTERS = NAMES["adapters"]
 WHOLE = ("full", *OFF)
 """Values of a method that add no adapters."""
 DEGREE = "ranks of the trainer's own along this dimension are not priced: the price is without"
+FROZEN_TOWER = "frozen:tower"
 FROZEN = "what is frozen is not priced: the price trains every weight"
 METHODS = ("lora", "qlora")
 """Those that are priced."""
@@ -109,10 +110,25 @@ def _adapted(notes: Notes, script: Script, model: ModelSpec, added: Adapters) ->
     four = ADAPTERS["four_bits"].items()
     narrow = any((one := script.text(name)) and str(one.value) in values for name, values in four)
     method = "qlora" if narrow or str(added.entry.value).lower() == "qlora" else "lora"
-    for modules in (added.modules, "all"):
-        try:
-            return with_trained(model, f"{method}:rank={added.rank},modules={modules}")
-        except PlanError as error:
-            says = f"{added.entry.written}, modules {modules[:80]}: {error}"
-            notes.problem("adapter_modules", "unmodelled", says, added.entry.place)
-    return model
+    if model.tower is not None:
+        model = with_trained(model, FROZEN_TOWER)
+    start = f"{method}:rank={added.rank},modules="
+    found, reason = _trained(model, start + added.modules)
+    if found is None:
+        words = [word for word in added.modules.split(",") if _trained(model, start + word)[0]]
+        modules = ",".join(words) or "all"
+        says = f"{added.entry.written}: {reason}; priced with {modules}"
+        notes.problem("adapter_modules", "unmodelled", says, added.entry.place)
+        found, reason = _trained(model, start + modules)
+    if found is None:
+        says = f"{added.entry.written}: {reason}; the price trains every weight"
+        notes.problem("adapters", "unmodelled", says, added.entry.place)
+    return found or model
+
+
+def _trained(model: ModelSpec, text: str) -> tuple[ModelSpec | None, str]:
+    """The model with what a text says is trained; else why it cannot be."""
+    try:
+        return with_trained(model, text), ""
+    except PlanError as error:
+        return None, str(error).partition("; this model takes")[0]

@@ -146,3 +146,11 @@ def test_what_adapters_freeze_is_not_named_again():
     frozen = "--freeze_llm True --freeze_backbone True"
     assert read(f"{LLAMA} {frozen} --use_llm_lora 16").problems == ()
     assert causes(read(f"{LLAMA} {frozen} --use_llm_lora 0")) == {"not_priced": "unmodelled"}
+
+
+def test_modules_that_a_model_lacks_are_left_out():
+    words = "--use_peft --lora_r 8 --lora_target_modules q_proj k_proj lm_head"
+    reading = read(f"{LLAMA} {words}")
+    assert reading.job.model.trained.text == "lora:rank=8,modules=q_proj,k_proj"
+    (problem,) = reading.problems
+    assert "lm_head" in problem.says
