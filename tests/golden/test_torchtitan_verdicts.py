@@ -13,7 +13,7 @@ RECORDED = json.loads((Path(__file__).parent / "torchtitan" / "verdicts.json").r
 
 def read(one):
     words = shlex.split(one["flags"])
-    return TORCHTITAN.read(launch(*words, nodes=1, gpus=one["ranks"]), Request())
+    return TORCHTITAN.read(launch(*words, nodes=1, gpus=one["ranks"]), Request(strict=True))
 
 
 def test_a_launch_is_legal_where_the_runtime_takes_it():

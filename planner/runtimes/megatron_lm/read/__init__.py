@@ -8,8 +8,8 @@ from trainplan.planner.runtimes.megatron_lm.read.programs import (
     is_deepspeed,
     is_of_fork,
     read_of_fork,
+    read_own,
 )
-from trainplan.planner.runtimes.megatron_lm.read.reader import read
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM as EXPORTER
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.shell import Launch
@@ -44,7 +44,7 @@ def recognises(launch: Launch) -> bool:
 def read_any(launch: Launch, request: Request) -> Reading:
     """A launch of this release, of a fork's program, or of Megatron-DeepSpeed."""
     if PurePosixPath(launch.program.text).name in PROGRAMS and not is_deepspeed(launch):
-        return read(launch, request)
+        return read_own(launch, request)
     return read_of_fork(launch, request)
 
 

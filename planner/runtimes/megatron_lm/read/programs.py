@@ -51,7 +51,10 @@ COMMON = frozenset(
     }
 )
 """What stops every fork."""
+FOREIGN = frozenset({"unread_model_option", "unread_run_option"})
+"""Causes of options that no release of Megatron-LM has, and that do more than write a log."""
 STAGES = "--zero-stage"
+CUT_EXPERTS = "--enable-expert-tensor-parallelism"
 
 
 def _flags(launch: Launch) -> set[str]:
@@ -76,10 +79,19 @@ def is_of_fork(launch: Launch) -> bool:
     return shaped and len(flags & USUAL) >= FEW
 
 
+def read_own(launch: Launch, request: Request) -> Reading:
+    """A launch of its own program, which forks have as well: their options tell."""
+    reading = read(launch, request)
+    if request.strict or not FOREIGN & {one.cause for one in reading.problems}:
+        return reading
+    return replace(reading, problems=tuple(_of("a fork", one) for one in reading.problems))
+
+
 def read_of_fork(launch: Launch, request: Request) -> Reading:
     """As Megatron-LM reads it; what it alone would stop at is no verdict on the fork."""
     own = is_deepspeed(launch)
-    words = (*launch.arguments, *_zero(launch, request)) if own else launch.arguments
+    more = (*_zero(launch, request), *_experts(launch)) if own else ()
+    words = (*launch.arguments, *more)
     reading = read(replace(launch, arguments=words), request)
     name = "Megatron-DeepSpeed" if own else PurePosixPath(launch.program.text).name
     problems = tuple(_of(name, one) for one in reading.problems if not _of_engine(one, own=own))
@@ -102,6 +114,15 @@ def _of(name: str, problem: Problem) -> Problem:
         return problem
     says = f"Megatron-LM would stop, {name} may not: {problem.says}"
     return replace(problem, verdict="unread", says=says, absent=True)
+
+
+def _experts(launch: Launch) -> Iterator[Word]:
+    """What Megatron-DeepSpeed takes: every other layer has experts, which tp does not cut."""
+    flags = _flags(launch)
+    if "--num-experts" in flags:
+        texts = ["--expert-interval", "2"] if "--expert-interval" not in flags else []
+        texts += [] if CUT_EXPERTS in flags else ["--expert-tensor-parallel-size", "1"]
+        yield from (Word(text, OF_RECIPE) for text in texts)
 
 
 def _zero(launch: Launch, request: Request) -> Iterator[Word]:

@@ -19,6 +19,8 @@ from trainplan.planner.runtimes.megatron_lm.read.cores import of_cores
 from trainplan.planner.shell import COMMAND_LINE, Place, Problem, Word
 
 NOOP, FIRST_DENSE, SHARED = "noop_layers", "first_k_dense_replace", "n_shared_experts"
+LISTED = "num_layer_list"
+VIRTUAL = (keys.VPP, "num_layers_per_virtual_pipeline_stage")
 GATED_GELU = ("geglu", "gelu_tanh")
 KINDS = ("nothing", "run", "model")
 LARGEST_LIST = 4096
@@ -164,6 +166,11 @@ def applied(arguments: Arguments, *, unbiased: bool) -> Arguments:
         width = arguments.count(keys.EXPERT_FFN) or arguments.count(keys.FFN)
         whole = _number(own[SHARED]) * width
         found[keys.SHARED_EXPERT] = replace(own[SHARED], value=whole)
+    if LISTED in own and not found.keys() & {keys.STAGES, *VIRTUAL}:
+        counts = tuple(int(one) for one in re.findall(r"\d{1,4}", str(own[LISTED].value)))
+        if counts and sum(counts) == layers and len(counts) == arguments.count(keys.PP, 1):
+            text = pipeline_layout_string(counts, arguments.count(keys.PREDICTIONS))
+            found[keys.STAGES] = replace(own[LISTED], value=text)
     arguments = replace(arguments, given=found)
     return _without_noops(arguments, own[NOOP]) if NOOP in own and layers else arguments
 
@@ -186,7 +193,7 @@ def _without_noops(arguments: Arguments, noop: Given) -> Arguments:
         counts = tuple(sum(layer // size == stage for layer in kept) for stage in range(stages))
         text = pipeline_layout_string(counts, arguments.count(keys.PREDICTIONS))
         found[keys.STAGES] = replace(noop, value=text)
-        for split in (keys.VPP, "num_layers_per_virtual_pipeline_stage"):
+        for split in VIRTUAL:
             found.pop(split, None)
     return replace(arguments, given=found)
 

@@ -78,6 +78,11 @@ def test_layers_that_do_nothing_have_no_weights_and_keep_the_stages():
     assert [stage.layers for stage in reading.layout.stages] == [2, 1, 2, 1]
 
 
+def test_layers_of_each_stage_are_those_of_the_list():
+    words = "--num-layer-list 3,2,2,1 --pipeline-model-parallel-size 4 --swiglu"
+    assert [stage.layers for stage in read(words).layout.stages] == [3, 2, 2, 1]
+
+
 def test_first_layers_of_a_fork_are_dense_and_experts_are_shared():
     model = read(EXPERTS + "--first-k-dense-replace 3 --n-shared-experts 2").job.model
     assert (model.moe.first_k_dense_replace, model.moe.shared_expert_intermediate_size) == (3, 1024)
@@ -131,6 +136,9 @@ def test_what_this_release_alone_stops_at_is_no_verdict_on_a_fork():
     reading = MEGATRON_LM.read(launch(PLAIN + flags, program="pretrain_qwen.py"), REQUEST)
     assert reading.legal is None
     assert "pretrain_qwen.py may not" in says(reading, "one_activation")
+    own = read(flags + " --moe-router-of-ours 3")
+    assert own.legal is None
+    assert "a fork may not" in says(own, "one_activation")
     odd = launch(PLAIN + "--tensor-model-parallel-size 3", program="pretrain_qwen.py")
     assert MEGATRON_LM.read(odd, REQUEST).legal is False
 
@@ -155,6 +163,15 @@ def test_megatron_deepspeed_is_read_with_its_stage(flags, stage):
     assert reading.layout.zero_stage == stage
     assert reading.legal is True
     assert "priced as Megatron-LM" in says(reading, "megatron_deepspeed")
+
+
+def test_every_other_layer_of_megatron_deepspeed_has_experts():
+    flags = (
+        "--deepspeed --num-experts 8 --topk 2 --tensor-model-parallel-size 2 --sequence-parallel"
+    )
+    reading = MEGATRON_LM.read(launch(PLAIN + flags), REQUEST)
+    assert reading.job.model.num_dense_layers == 4
+    assert reading.layout.etp == 1
 
 
 def test_nodes_that_are_a_default_of_the_script_are_not_judged_by():
