@@ -12,7 +12,6 @@ from trainplan.planner.formats import FORMATS, command_keys, format_of
 from trainplan.planner.runtimes.foreign import megatron, sharded
 from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
 from trainplan.planner.runtimes.foreign.tables import Table, lifted, stated, tables
-from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Word
 
@@ -91,19 +90,16 @@ def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys)
         problem = Problem("foreign_format", "unread", says, launch.program.place)
         return Reading(name, "", None, None, (), (*launch.problems, problem))
     model, lacks = _model(table, request, keys)
-    engine = megatron if table.priced_as == MEGATRON_LM.runtime else sharded
+    engine = megatron if table.of_megatron else sharded
     reading = engine.read(table, launch, request, keys, model)
     if reading.job is not None:
         lacks = ()
     reading = _trained(table, request, keys, reading)
     own = [_whose(table, name, launch, reading), *lacks, *_unused(table, launch, keys)]
     own += [Problem("left_out", "unmodelled", says) for says in _left_out(table, keys)]
-    if lacks:
-        of_model = [one for one in reading.problems if one.says.endswith("give --model")]
-        reading = replace(
-            reading, problems=tuple(one for one in reading.problems if one not in of_model)
-        )
-    return replace(reading, problems=tuple(dict.fromkeys((*own, *reading.problems))))
+    of_model = "give --model" if lacks else "\n"
+    read = (one for one in reading.problems if not one.says.endswith(of_model))
+    return replace(reading, problems=tuple(dict.fromkeys((*own, *read))))
 
 
 def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Reading:

@@ -70,6 +70,11 @@ class Table:
     shares_ranks: bool = False
     """May some of its ranks do something else than train?"""
 
+    @property
+    def of_megatron(self) -> bool:
+        """Do its rules name options of Megatron-LM, rather than fields of ours?"""
+        return bool(self.own_names or self.writes) or any(n.startswith("--") for n in self.options)
+
     def rules(self) -> Rules:
         """Of options, with those of the table that writes them."""
         if not self.writes:

@@ -289,6 +289,13 @@ def test_flagscale_is_read_with_the_train_file_that_it_names() -> None:
     assert (job.model.vocab_size, job.model.num_key_value_heads) == (152064, 4)
 
 
+def test_ranks_of_several_kinds_are_not_judged() -> None:
+    hetero = FLAGSCALE_TRAIN + "hetero: {}\n"
+    text = hetero.replace("system:\n", "system:\n  hetero: {enable_hetero: true}\n", 1)
+    reading = read(of_file(text), "2x8:h100-sxm")
+    assert (reading.job, reading.legal) == (None, None)
+
+
 def test_the_policy_of_nemo_rl_has_the_nodes_that_do_not_generate() -> None:
     reading = read(of_file(NEMO_RL), base=NEMO_RL_BASE)
     job, layout = reading.job, reading.layout
@@ -343,7 +350,7 @@ def test_gpt_neox_is_read_under_either_spelling() -> None:
         reading = read(of_file(text), "2x8:a100-sxm-80gb")
         job, layout = reading.job, reading.layout
         assert job is not None and layout is not None
-        assert (job.runtime, job.training.precision) == ("megatron-deepspeed", "fp16")
+        assert (job.runtime, job.training.precision) == ("megatron-lm", "fp16")
         assert (layout.tp, layout.pp, layout.dp, layout.recompute) == (2, 2, 4, "full")
         assert (job.training.global_batch_size, job.model.hidden_size) == (128, 2048)
 
@@ -460,6 +467,13 @@ def test_a_part_of_hydra_is_of_the_format_of_what_it_is_joined_to() -> None:
     reading = read(of_file("defaults: whole.yaml\nx: {y: 1}\n"), whole=NANOTRON)
     assert reading.layout is not None
     assert reading.layout.tp == 2
+
+
+@pytest.mark.parametrize("text", [NEMO1, PRIMUS, FLAGSCALE_TRAIN, NEMO_RL, NANOTRON, NEOX])
+def test_no_other_project_is_named_in_its_place(text: str) -> None:
+    says = " ".join(one.says for one in read(of_file(text)).problems)
+    assert "accelerate" not in says.lower()
+    assert "deepspeed" not in says.lower()
 
 
 def test_what_breaks_a_rule_of_ours_is_not_judged_elsewhere() -> None:
