@@ -75,6 +75,7 @@ def check_launch(
         return LaunchCheck(reading, None, (), None, (), "too little of the job could be read")
     try:
         check_model(job)
+        context_for(job, measured)
         broken = () if layout is None else broken_rules(job, LayoutTable.of([layout]))[0]
     except PlanError as error:
         problem = Problem("not_priced", "unmodelled", str(error))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
-from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.job import LOW_PRECISION, Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import first_complaint
@@ -177,7 +177,9 @@ def _question(
     job = named(job, request.model)
     if gpu := lacks_format(cluster, job.training.precision):
         says = f"no {job.training.precision} speed of {gpu} is known: choose another format"
-        problems = (*problems, Problem("gpu_lacks_format", "illegal", says))
+        wide = job.training.precision not in LOW_PRECISION  # torch emulates bf16 on Volta
+        verdict: Verdict = "unmodelled" if wide else "illegal"
+        problems = (*problems, Problem("gpu_lacks_format", verdict, says))
     if layout is not None:
         job = with_exchange(arguments, job, layout)
     return job, layout, assumed, problems

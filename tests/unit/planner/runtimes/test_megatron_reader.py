@@ -133,6 +133,11 @@ def test_the_assumed_gpu_has_the_format():
 def test_a_gpu_without_the_format_stops_the_launch():
     reading = read("--fp4-format e2m1")
     assert causes(reading, "illegal") == ["gpu_lacks_format"]
+    wide = read(
+        "--bf16", wanted=Request(), nodes=word("2"), gpus_per_node=word("8"), gpu=word("v100")
+    )
+    assert causes(wide, "illegal") == []
+    assert "gpu_lacks_format" in causes(wide, "unmodelled")
 
 
 def test_ranks_alone_fill_nodes_of_eight():
