@@ -284,7 +284,8 @@ def _of_starter(launch: Launch, given: Mapping[str, Word], request: Allocation) 
 def _of_tasks(launch: Launch, outer: Sequence[Word], request: Allocation) -> Launch:
     """Ranks of what starts each by itself."""
     heads = [basename(word) for word in outer]
-    if any(head in _TASKS for head in heads):
+    alone = launch.starter == "console" and (number(request.per_node) or 1) == 1
+    if any(head in _TASKS for head in heads) and not alone:
         launch = replace(launch, starter="srun", nodes=request.nodes, ranks=request.tasks)
         return replace(launch, gpus_per_node=request.per_node)
     if set(_MPI).intersection(heads):

@@ -221,7 +221,7 @@ def _counted(launch: Launch, options: Options, behind: tuple[Word, ...]) -> Laun
     visible = launch.environment.get(DEVICES)
     if given[1] is None and visible and not visible.unresolved and visible.text:
         given[1] = replace(visible, text=str(len(visible.text.split(","))))
-    nodes, ranks = given
+    nodes, ranks = given[0] or launch.nodes, given[1] or launch.gpus_per_node
     total = "num_processes" in options
     each = None if total else ranks
     return replace(

@@ -124,6 +124,10 @@ def test_the_opposite_of_a_switch_is_read():
         ("accelerate launch --num_processes 8 -m axolotl.cli.train x.yml", "accelerate", 2, 8),
         ("axolotl train x.yml --launcher torchrun -- --nproc_per_node=8 --nnodes=2",
          "accelerate", 2, 16),
+        ("srun axolotl train x.yml --launcher torchrun -- --nproc_per_node=8 --nnodes=2",
+         "accelerate", 2, 16),
+        ("#SBATCH -N 2 --gpus-per-node=8 --ntasks-per-node=1\nsrun llamafactory-cli train a.yaml",
+         "deepspeed", 3, 16),
         ("NPROC_PER_NODE=8 swift sft --model " + LLAMA + " --tuner_type full --deepspeed zero3 "
          "--max_length 4096 --per_device_train_batch_size 2 --gradient_accumulation_steps 4",
          "deepspeed", 3, 8),
