@@ -95,11 +95,13 @@ def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys)
     if reading.job is not None:
         lacks = ()
     reading = _trained(table, request, keys, reading)
-    own = [_whose(table, name, launch, reading), *lacks, *_unused(table, launch, keys)]
+    own = [_whose(table, name, launch, reading), *lacks]
     own += [Problem("left_out", "unmodelled", says) for says in _left_out(table, keys)]
     of_model = "give --model" if lacks else "\n"
     read = (one for one in reading.problems if not one.says.endswith(of_model))
-    return replace(reading, problems=tuple(dict.fromkeys((*own, *read))))
+    return replace(
+        reading, problems=tuple(dict.fromkeys((*own, *read, *_unused(table, launch, keys))))
+    )
 
 
 def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Reading:
@@ -150,8 +152,7 @@ def _model(
     shape = table.config.get("num_hidden_layers") or table.rules().get("--num-layers")
     if stated(shape or ("num_layers={}",), lifted(table, keys)):
         return None, ()
-    says = f"{found[0]} names the model {text[:80]}, which is no preset and no folder with a "
-    says += "config.json here: give --model"
+    says = f"{found[0]} names {text[:80]}, no preset and no folder with config.json: give --model"
     if text.startswith("["):
         says = "its code names no model that is a preset: give --model"
     return None, (Problem("unread_model", "unread", says, found[1].place),)

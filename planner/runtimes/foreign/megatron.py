@@ -237,7 +237,7 @@ def _as_project(
         reading,
         fields=fields,
         problems=problems,
-        own_name=lambda name: names.get(name, name),
+        own_name=lambda name: names.get(name) or _own_name(table, name),
     )
 
 

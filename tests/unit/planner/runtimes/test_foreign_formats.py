@@ -296,6 +296,37 @@ def test_ranks_of_several_kinds_are_not_judged() -> None:
     assert (reading.job, reading.legal) == (None, None)
 
 
+BRIDGE = """
+_target_: megatron.bridge.training.config.ConfigContainer
+model:
+  num_layers: 32
+  hidden_size: 4096
+  ffn_hidden_size: 14336
+  num_attention_heads: 32
+  num_query_groups: 8
+  vocab_size: 128256
+  seq_length: 8192
+  normalization: RMSNorm
+  gated_linear_unit: true
+  activation_func: {_target_: torch.nn.functional.silu, _call_: false}
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 2
+train: {micro_batch_size: 1, global_batch_size: 128}
+ddp: {use_distributed_optimizer: true}
+mixed_precision: bf16_with_fp8_current_scaling_mixed
+"""
+
+
+def test_a_saved_configuration_of_megatron_bridge_is_read() -> None:
+    reading = read(of_file(BRIDGE), "2x8:h100-sxm")
+    job, layout = reading.job, reading.layout
+    assert job is not None and layout is not None
+    assert (layout.tp, layout.pp, layout.dp, layout.zero_stage) == (2, 2, 4, 1)
+    assert (job.training.precision, job.training.global_batch_size) == ("fp8", 128)
+    assert (job.model.gated_mlp, job.model.norm) == (True, "rmsnorm")
+    assert reading.own_name("--context-parallel-size") == "model.context_parallel_size"
+
+
 def test_the_policy_of_nemo_rl_has_the_nodes_that_do_not_generate() -> None:
     reading = read(of_file(NEMO_RL), base=NEMO_RL_BASE)
     job, layout = reading.job, reading.layout
