@@ -174,6 +174,8 @@ class Commands:
     def _print(self, one: Simple) -> Outcome:
         """Commands that do nothing but print."""
         name, file = one.texts[0], one.fields[1:2]
+        if name == "xargs" and file:
+            return self._start(one)
         if name == "echo":
             words = [f for f in one.fields[1:] if text_of(f) != "-n"]
             echoed = tuple(p for f in words for p in (Piece(" ", one.place), *f))
@@ -484,6 +486,10 @@ class Commands:
                 names = [parts[0]]
             else:
                 names = [text_of(field) for field in self.expander.fields(token.parts)]
+                for name, equals, value in (text.partition("=") for text in names):
+                    if equals and name.isidentifier():  # export $(cat .env)
+                        self.variables.assign(name, (Piece(value, token.place),), token.place)
+                names = [name.partition("=")[0] for name in names]
             exports = exports or (names[:1] != [] and names[0][:1] == "-" and "x" in names[0])
             if exports:
                 self.variables.exported.update(name for name in names if name.isidentifier())

@@ -1,6 +1,6 @@
 """What commands print that print their own words, or parts of what they are given.
 
-Source: GNU coreutils 9.5, the manuals of these commands.
+Source: https://www.gnu.org/software/coreutils/manual/coreutils.html (9.5).
 """
 
 import posixpath
@@ -60,6 +60,7 @@ _PRINT: dict[str, Callable[[Sequence[str], str], str | None]] = {
     "expr": lambda words, _: None if (n := evaluated(" ".join(words))) is None else str(n),
     "seq": _sequence,
     "cut": _cut,
+    "xargs": lambda words, given: None if words else " ".join(given.split()),
     "wc": lambda words, given: str(
         {"-l": given.count("\n"), "-w": len(given.split())}["".join(words)]
     ),

@@ -165,6 +165,12 @@ EOF
 )"
 echo "--cp 2" > more.txt
 python x.py $ARGS $(cat more.txt) $(< more.txt)
+cat > .env <<EOF
+EP=2
+VP=3
+EOF
+export $(cat .env | xargs)
+python x.py $EP $VP
 """,
     "parts of values": """
 A=--tp=8; P=a/b.c/run-7B.sh; N="x y x"
