@@ -275,15 +275,17 @@ def _own_keys(
     """Keys as those of a flat model, and those that the configuration does not have."""
     known = EXPORTER.flags
     own: dict[str, Word] = {}
-    problems: list[Problem] = []
     unknown: dict[str, Word] = {}
+    problems: list[Problem] = []
     for key, word in keys.items():
         nested, flat = key.startswith(NESTED), key.replace(NESTED, "model.", 1)
         wants = recipe is not None and recipe.nested and flat in _of_transformer(known)
         if flat.startswith("model.") and nested != wants:
             right = flat if nested else flat.replace("model.", NESTED, 1)
-            says = f"the model of this recipe has no {key[:80]}: write {right[:80]}"
-            problems.append(Problem("unknown_key", "illegal", says, word.place))
+            sure = strict or (recipe and recipe.file != OF_RECIPE.file)
+            says = f"the model of this recipe has no {key[:80]} at {COMMIT[:8]}: write {right[:80]}"
+            verdict: Verdict = "illegal" if sure else "unread"
+            problems.append(Problem("unknown_key", verdict, says, word.place))
         elif "." in flat and flat.partition(".")[0] in _sections(known) and flat not in known:
             unknown[key] = word
             if strict:

@@ -73,6 +73,19 @@ def test_a_key_that_the_model_of_the_recipe_does_not_have_is_illegal(recipe, wro
     assert right in problem.says
 
 
+@pytest.mark.parametrize(
+    ("recipe", "other"), [("llama3_8b", "model."), ("qwen3_8b", "model.transformer.")]
+)
+def test_a_key_where_another_release_has_it_is_read_and_named(recipe, other):
+    words = launch(f"--recipe {recipe}_pretrain_config {other}tensor_model_parallel_size=2", 16)
+    reading = MEGATRON_BRIDGE.read(words, Request())
+    assert reading.legal
+    assert reading.layout.tp == 2
+    [problem] = [one for one in reading.problems if one.cause == "unknown_key"]
+    assert problem.verdict == "unread"
+    assert other in problem.says
+
+
 def test_a_key_that_nobody_knows_is_not_read():
     reading = read("--recipe qwen3_8b_pretrain_config model.our_own=2 train.our_own=3", 16)
     assert reading.legal
