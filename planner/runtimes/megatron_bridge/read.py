@@ -85,6 +85,8 @@ def read(launch: Launch, request: Request) -> Reading:
     flags = shape | _completed(given, model)
     if own is not None and not shape:  # its own words say another model than these options would
         flags = {flag: words for flag, words in flags.items() if flag not in SHAPE}
+        flags[LAYERS] = [_word(str(own.num_hidden_layers))]
+        flags |= {drop: [_word("0")] for drop in DROPS}
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
     program = replace(launch.program, text="pretrain_gpt.py")
     lone = replace(launch, program=program, arguments=tuple(arguments), is_module=False)
@@ -94,8 +96,10 @@ def read(launch: Launch, request: Request) -> Reading:
     reading = MEGATRON_LM.read(lone, replace(request, model=model, strict=strict))
     wrong = (*problems, *wrong)
     given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
-    if recipe and not shape and LAYERS not in flags:
-        reading = replace(reading, problems=tuple(_of_degrees(reading.problems)))
+    if recipe and not shape and (own is not None or LAYERS not in flags):
+        hold = OF_DEGREES | (OF_LAYERS if own is not None else frozenset())
+        kept = tuple(p for p in reading.problems if p.verdict != "illegal" or p.cause in hold)
+        reading = replace(reading, problems=kept)
     open_keys = any(one.cause == "unread_value" for one in problems)
     if open_keys:
         known = tuple(one for one in reading.problems if one.verdict != "illegal")
@@ -356,17 +360,12 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
     except UnsupportedError:
         return {}
     flags = {one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in written}
-    return flags if LAYERS in flags else {}
-
-
-def _of_degrees(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Without those that hang on the shape, which no option says."""
-    for one in problems:
-        if one.verdict != "illegal" or one.cause in OF_DEGREES:
-            yield one
+    plain = model.linear_attention is None and model.ssm is None  # as options are read back
+    return flags if plain and LAYERS in flags else {}
 
 
 LAYERS = "--num-layers"
+DROPS = ("--hidden-dropout", "--attention-dropout")
 SHAPE = frozenset(
     {LAYERS, "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--kv-channels"}
 )
@@ -378,6 +377,8 @@ OF_DEGREES = frozenset(
     }
 )
 """Causes that only degrees, batch and length are needed for."""
+OF_LAYERS = frozenset({"first_last_stages_divide"})
+"""And the number of layers."""
 
 
 def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict[str, list[Word]]:

@@ -45,6 +45,8 @@ SECTIONS = (
 """Of a configuration, those that the price and the verdict hang on."""
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 """Layers of a stage, as a layout of one text has them."""
+PROVIDED = {"model.cross_entropy_loss_fusion": "true"}
+"""What a model has where a recipe is silent. Source: `models/conversion/model_bridge.py`."""
 SETTERS = {
     f"{PACKAGE}.utils.cuda_graph": """
 def set_cuda_graph_modules(config, modules):
@@ -151,7 +153,7 @@ def read_recipe(sources: Sources, name: str) -> Recipe | Unread | None:
     if not isinstance(made, Made) or not made.name.endswith("ConfigContainer"):
         says = made.text if isinstance(made, Unread) else f"{name} returns no ConfigContainer"
         return Unread(found.node.lineno, says)
-    keys: dict[str, str] = {}
+    keys = dict(PROVIDED)
     unread: dict[str, Unread] = {}
     for section in SECTIONS:
         for key, value in _flat(section, made.named.get(section), sources):
