@@ -70,7 +70,8 @@ SHOWN = 5
     help="Value of a variable that the script takes from elsewhere, again for more.",
 )
 @job_option(
-    "--cluster", "As in `plan search`.  [default: as many h100-sxm as the launch starts ranks]"
+    "--cluster",
+    "As in `plan search`.  [default: the GPUs it names, else h100-sxm, as many as its ranks]",
 )
 @job_option("--model", "For launches that name no shape: as in search.")
 @TRAIN
@@ -115,9 +116,9 @@ def command(
 ) -> None:
     """Judge a launch you have; say which edits pay.
 
-    FILE is a launch script, or a configuration of torchtitan, DeepSpeed or Accelerate. It says if
-    the launch runs, fits and what it costs. Nothing is executed: what only a run would tell is
-    named, with its line.
+    FILE is a launch script, with the arguments it is given, or a configuration of a trainer, or a
+    manifest with a command in it. It says if the launch runs, fits and what it costs, and what it
+    does not know. Nothing is executed: what only a run would tell is named, with its line.
     """
     if write:
         refuse_existing(write, force=force)

@@ -128,7 +128,7 @@ DEADLINE = click.option(
     help="The run of --tokens must end by then: 30d, 36h, 2w.",
 )
 OUTPUT = click.option(
-    "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
+    "-o", "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 PARETO = click.option(
     "--pareto",

@@ -86,3 +86,10 @@ def test_an_export_for_a_launcher_comes_back(runtime, launcher, tmp_path):
     assert {name: found["layout"][name] for name in DEGREES} == {n: layout[n] for n in DEGREES}
     step = written["best"]["estimate"]["step_time_s"]
     assert found["estimate"]["step_time_s"] == pytest.approx(step, rel=1e-12)
+
+
+def test_a_search_plans_nothing_that_its_runtime_cannot_be_given(tmp_path):
+    words = ("--model", "qwen3-30b-a3b", "--cluster", "2x8:h100-sxm", "--seq-length", "4096")
+    more = ("--global-batch-size", "256", "--runtime", "megatron-zero-bubble", "-o", "p.json")
+    done = plan("search", *words, *more)
+    assert done.code == 2 and "experts" in done.err and "megatron-lm" in done.err
