@@ -47,7 +47,7 @@ FIXES = (
 )
 """What was refused, why, the pull request of August or September 2026, and how many it names.
 
-Source: their descriptions."""
+Source: https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull, the description of each."""
 
 
 def _fixes(rows: Sequence[Row]) -> Iterator[str]:

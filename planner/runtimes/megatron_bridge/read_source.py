@@ -46,7 +46,9 @@ SECTIONS = (
 LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 """Layers of a stage, as a layout of one text has them."""
 PROVIDED = {"model.cross_entropy_loss_fusion": "true"}
-"""What a model has where a recipe is silent. Source: `models/conversion/model_bridge.py`."""
+"""What a model has where a recipe is silent.
+
+Source: Megatron-Bridge @067f987d `src/megatron/bridge/models/conversion/model_bridge.py`."""
 SETTERS = {
     f"{PACKAGE}.utils.cuda_graph": """
 def set_cuda_graph_modules(config, modules):
@@ -68,7 +70,8 @@ def apply_flex_dispatcher_backend(config, backend=None):
 }
 """What functions set that ask the GPU or the release of Megatron-Core first, where both have it.
 
-Source: the modules of the names."""
+Source: Megatron-Bridge @067f987d `src/megatron/bridge/utils/cuda_graph.py` and
+`src/megatron/bridge/training/flex_dispatcher_backend.py`."""
 HUB = f"{PACKAGE}.AutoBridge.from_hf_pretrained"
 FLAT = re.compile(r"_(pretrain|sft|peft)_([1-9]\d{0,6})gpu_([a-z]+\d+)_[a-z0-9_]*config$")
 """What a whole name says: the task, the GPUs and their kind.
@@ -214,7 +217,7 @@ Source: Megatron-Bridge @067f987d `models/nemotronh/nemotron_h_bridge.py`."""
 FIXED = {"model_type": "nemotron_h", "mlp_hidden_act": "relu2", "n_shared_experts": 1}
 WITH_NOTHING = {"norm_topk_prob": True, "n_group": 1, "topk_group": 1, "mtp_hybrid_pattern": ""}
 VOCABULARY = "131072"
-"""Of the tokenizers of all of them. Source: the presets `nemotron-3-*`."""
+"""Of the tokenizers of all of them, as the presets `nemotron-3-*` have it."""
 
 
 def _hybrid(keys: Mapping[str, str], name: str) -> ModelSpec | None:
