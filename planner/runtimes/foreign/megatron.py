@@ -164,6 +164,7 @@ def _with_shape(flags: Flags, model: ModelSpec | None) -> Flags:
         shape = {
             one.flag: [Word(v, DEFAULT) for v in one.values if isinstance(v, str)]
             for one in written_model(job)
+            if one.flag != own.LENGTH.flag
         }
     except PlanError:
         shape = {}

@@ -360,6 +360,7 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
     except UnsupportedError:
         return {}
     flags = {one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in written}
+    del flags["--seq-length"]  # no part of the model
     plain = model.linear_attention is None and model.ssm is None  # as options are read back
     return flags if plain and LAYERS in flags else {}
 

@@ -480,6 +480,13 @@ def build_train_module_config(common):
 """
 
 
+def test_a_length_that_nothing_says_is_asked_for() -> None:
+    reading = read(of_file(NEMO2.replace("made.data.seq_length = 8192", "pass"), ".py"))
+    assert reading.job is None
+    [problem] = [one for one in reading.problems if one.cause == "unread_job"]
+    assert "seq_length" in problem.says
+
+
 def test_recipes_in_python_are_read_by_their_calls_and_not_run() -> None:
     reading = read(of_file(NEMO2, ".py"))
     job, layout = reading.job, reading.layout
