@@ -166,7 +166,8 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
         raise UnsupportedError(f"no launch of {runtime} is read: --runtime takes {names}")
     if runtime and len(launches) == 1:
-        return launches[0], known[0]
+        own = next((one for one in known if one.recognises(launches[0])), known[-1])
+        return launches[0], own
     for launch in launches:
         for reader in known:
             if reader.recognises(launch):

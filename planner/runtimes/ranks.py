@@ -86,16 +86,35 @@ def machines_of(launch: Launch, request: Request, ranks: int) -> Machines:
     """The cluster asked about, or so many of the GPUs that the launch names."""
     if request.cluster is not None and request.cluster.num_gpus == ranks:
         return Machines(request.cluster)
-    if request.cluster is not None:
-        says = f"the launch runs {ranks} ranks and the cluster has {request.cluster.num_gpus} GPUs"
-        return _refused(f"{says}: make them equal")
     if ranks > LARGEST_WORLD:
         return _refused(f"{ranks} ranks are more than any cluster has")
     counts = counts_of(launch)
     if counts is None or counts[0] * counts[1] != ranks:
         counts = _dealt(ranks)
     assert counts is not None
+    if request.cluster is not None:
+        return resized(request.cluster, launch, *counts)
     return launched_on(launch, *counts)
+
+
+def resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Machines:
+    """The launch says how many ranks there are, the user what they run on."""
+    try:
+        cluster = parse_cluster(f"{nodes}x{gpus}:{request.groups[0].gpu}")
+    except PlanError as error:
+        return Machines(None, problems=(Problem("world_size", "unread", str(error)),))
+    says = (
+        f"the launch starts {nodes * gpus} ranks and the cluster has {request.num_gpus} GPUs: "
+        f"priced on {cluster.name}, correct one of them"
+    )
+    problem = Problem("cluster_size", "ignored", says, launch.nodes.place if launch.nodes else None)
+    return Machines(cluster, stated_machines(launch, cluster), (problem,))
+
+
+def stated_machines(launch: Launch, cluster: ClusterSpec) -> tuple[Field, ...]:
+    """Of the cluster that the user states: its counts, and its GPU."""
+    gpu = Field("cluster.gpu", cluster.groups[0].gpu, "stated")
+    return (*counts_stated(launch, cluster), gpu)
 
 
 def launched_on(launch: Launch, nodes: int, gpus: int, precision: Precision = "bf16") -> Machines:

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.megatron_lm.read.arguments import shown
 from trainplan.planner.runtimes.ranks import (
     agrees,
     counts_of,
-    counts_stated,
     is_silent,
     launched_on,
+    resized,
+    stated_machines,
 )
 from trainplan.planner.runtimes.reading import Field, Request
 from trainplan.planner.shell import Launch, Problem, number
@@ -45,8 +45,8 @@ def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
     counts = counts_of(launch)
     if request.cluster is not None:
         if counts is None or agrees(launch, request.cluster, *counts):
-            return Place(request.cluster, _fields(request.cluster, launch), ())
-        return _resized(request.cluster, launch, *counts)
+            return Place(request.cluster, stated_machines(launch, request.cluster), ())
+        return Place(*resized(request.cluster, launch, *counts))
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
         unknown = next((word for word in words if word and number(word) is None), None)
@@ -56,22 +56,3 @@ def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     return Place(*launched_on(launch, *counts, precision))
-
-
-def _resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place:
-    """The launch says how many ranks there are, the user what they run on."""
-    try:
-        cluster = parse_cluster(f"{nodes}x{gpus}:{request.groups[0].gpu}")
-    except PlanError as error:
-        return Place(None, (), (Problem("world_size", "unread", str(error)),))
-    says = (
-        f"the launch starts {nodes * gpus} ranks and the cluster has {request.num_gpus} GPUs: "
-        f"priced on {cluster.name}, correct one of them"
-    )
-    problem = Problem("cluster_size", "ignored", says, launch.nodes.place if launch.nodes else None)
-    return Place(cluster, _fields(cluster, launch), (problem,))
-
-
-def _fields(cluster: ClusterSpec, launch: Launch) -> tuple[Field, ...]:
-    gpu = Field("cluster.gpu", cluster.groups[0].gpu, "stated")
-    return (*counts_stated(launch, cluster), gpu)

@@ -214,8 +214,9 @@ def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
     assert causes(read(of=later, cluster=None)) == {"world_size": "unread"}
     alone = launch(*named, nodes=None, gpus=8)
     assert read(of=alone, cluster="2x8:h100-sxm").layout.dp == 16
-    both = launch(*named, nodes=1, gpus=8)
-    assert causes(read(of=both, cluster="2x8:h100-sxm")) == {"world_size": "illegal"}
+    both = read(of=launch(*named, nodes=1, gpus=8), cluster="2x8:h100-sxm")
+    assert causes(both) == {"cluster_size": "ignored"}
+    assert both.job.cluster.num_gpus == both.layout.dp == 8
 
 
 def test_what_waits_on_the_host_and_on_drives_is_read():
