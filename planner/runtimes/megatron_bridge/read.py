@@ -17,7 +17,7 @@ from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
-from trainplan.planner.runtimes.megatron_bridge.checks import bridge_checks
+from trainplan.planner.runtimes.megatron_bridge.checks import bridge_checks, is_set
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of, plain
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
 from trainplan.planner.runtimes.megatron_bridge.read_source import Sources, read_recipe
@@ -98,8 +98,7 @@ def read(launch: Launch, request: Request) -> Reading:
     given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
     if recipe and not shape and (own is not None or LAYERS not in flags):
         hold = OF_DEGREES | (OF_LAYERS if own is not None else frozenset())
-        kept = tuple(p for p in reading.problems if p.verdict != "illegal" or p.cause in hold)
-        reading = replace(reading, problems=kept)
+        reading = replace(reading, problems=tuple(_held(reading.problems, hold)))
     open_keys = any(one.cause == "unread_value" for one in problems)
     if open_keys:
         known = tuple(one for one in reading.problems if one.verdict != "illegal")
@@ -124,6 +123,8 @@ def _in_effect(keys: dict[str, Word]) -> dict[str, Word]:
     scope = keys.get(SCOPE)
     if scope is not None and MODULES not in keys and scope.text.startswith("["):
         keys = keys | {MODULES: scope}
+    if is_set(keys.get(LENGTH)):  # scripts/training/recipe_runner.py makes both one
+        keys = keys | {"model.seq_length": keys[LENGTH]}
     off = keys.get("model.cpu_offloading", NOTHING).text != "true"
     return {k: w for k, w in keys.items() if not (off and k.startswith("model.cpu_offloading"))}
 
@@ -266,6 +267,7 @@ IDLE = frozenset(
 NOTHING = Word("null", OF_RECIPE)
 SCOPE, MODULES = "model.cuda_graph_scope", "model.cuda_graph_modules"
 SAVED = ("save", "load")
+LENGTH = "dataset.seq_length"
 
 
 def _base(recipe: Recipe | None) -> dict[str, Word]:
@@ -363,6 +365,13 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
     del flags["--seq-length"]  # no part of the model
     plain = model.linear_attention is None and model.ssm is None  # as options are read back
     return flags if plain and LAYERS in flags else {}
+
+
+def _held(problems: Iterable[Problem], causes: frozenset[str]) -> Iterator[Problem]:
+    """Without those that hang on the shape, which no option says."""
+    for one in problems:
+        if one.cause in causes or (one.verdict != "illegal" and not one.absent):
+            yield one
 
 
 LAYERS = "--num-layers"
