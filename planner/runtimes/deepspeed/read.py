@@ -213,6 +213,11 @@ def _batch(
         whole_said = all_stated and not cut
         keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=whole_said)
         return None
+    for key, names, used in ((engine.MICRO, MICROS, micro), (engine.STEPS, ACCUMULATIONS, steps)):
+        entry = script.number(Notes(), *names)
+        if entry is not None and entry.origin == "stated" and entry.value != used:
+            says = f"{entry.written} of the command is not used, {key} is {used}: let both agree"
+            keys.problem("script_differs", "unread", says, key)
     whole = micro * steps * degrees.dp
     if request.global_batch_size not in (None, whole):
         says = f"a step has {whole} sequences, not the {request.global_batch_size} asked about"
@@ -242,6 +247,9 @@ def _precision(keys: Keys, script: Script) -> str:
         says = "bf16 and fp16 are both enabled: enable one"
         keys.problem("two_precisions", "illegal", says, engine.ENABLED["fp16"])
     entry = keys.entry(on[0], engine.ENABLED[on[0]]) if on else FP32
+    for name in () if on else engine.ENABLED:  # Accelerate fills in what the JSON does not have
+        own = None if keys.has(engine.ENABLED[name]) else script.switch(name)
+        entry = own._replace(value=name) if own and own.value else entry
     keys.notes.note("training.precision", entry)
     return str(entry.value)
 

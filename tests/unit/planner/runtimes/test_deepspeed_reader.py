@@ -173,6 +173,21 @@ def test_auto_is_what_the_arguments_of_the_trainer_say():
     assert reading.job.training.precision == "bf16"
 
 
+def test_what_the_configuration_has_otherwise_than_the_command_is_named():
+    words = "--deepspeed ds.json --per_device_train_batch_size 4 --gradient_accumulation_steps 2"
+    reading = read(of=launch(*words.split()), train_micro_batch_size_per_gpu=1,
+                   gradient_accumulation_steps=2, train_batch_size=16)  # fmt: skip
+    [problem] = [one for one in reading.problems if one.cause == "script_differs"]
+    assert "--per_device_train_batch_size 4" in problem.says
+
+
+def test_a_precision_of_the_command_alone_is_that_of_the_engine():
+    text = json.dumps({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1})
+    reading = read(text, launch("--deepspeed", "ds.json", "--bf16"))
+    assert reading.job.training.precision == "bf16"
+    assert read(text).job.training.precision != "bf16"
+
+
 def test_the_reduction_overlaps_by_default_under_stage_3_alone():
     assert read(zero_optimization={"stage": 3}).job.options.overlap_grad_reduce is None
     assert read(zero_optimization={"stage": 2}).job.options.overlap_grad_reduce is False
