@@ -181,6 +181,13 @@ def test_what_the_configuration_has_otherwise_than_the_command_is_named():
     assert "--per_device_train_batch_size 4" in problem.says
 
 
+@pytest.mark.parametrize("option", ["--beta 0.1", "--num_generations 8"])
+def test_a_loss_of_pairs_or_rollouts_is_named_as_not_priced(option):
+    [problem] = read(of=launch("--deepspeed", "ds.json", *option.split())).problems
+    assert problem.verdict == "unmodelled"
+    assert option in problem.says
+
+
 def test_a_precision_of_the_command_alone_is_that_of_the_engine():
     text = json.dumps({"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 1})
     reading = read(text, launch("--deepspeed", "ds.json", "--bf16"))
