@@ -9,6 +9,7 @@ from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain, release_line
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.plan import notes_part
+from trainplan.cli.terminal import escaped
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.comparisons import FieldDifference
@@ -64,7 +65,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
 def _problems_part(problems: Sequence[Problem]) -> Table:
     order = list(VERDICTS)
     ranked = sorted(problems, key=lambda one: order.index(one.verdict))
-    rows = ((VERDICTS[p.verdict], place_text(p.place), p.says) for p in ranked)
+    rows = ((VERDICTS[p.verdict], escaped(place_text(p.place)), escaped(p.says)) for p in ranked)
     return table("", ("Problems", "where", "what, and what to do"), rows)
 
 
@@ -137,7 +138,9 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
     """What was read and where, then what nothing says."""
     stated = [one for one in fields if one.origin == "stated"]
     if stated:
-        rows = ((f.name, _value(f), f.written, place_text(f.place)) for f in stated)
+        rows = (
+            (f.name, _value(f), *map(escaped, (f.written, place_text(f.place)))) for f in stated
+        )
         yield table("", ("Read", "value", "from", "where"), rows)
     for origin, head in ORIGINS.items():
         named = [

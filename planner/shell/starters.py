@@ -153,7 +153,25 @@ def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
     if _SHELL.fullmatch(name):
         runs = next((n for n, text in enumerate(after) if _RUNS_TEXT.fullmatch(text)), None)
         return None if runs is None or runs + 1 >= len(after) else ("shell", runs + 2)
+    if name == "uv" and after[:1] == ["run"]:
+        return _run_by_uv(words, at)
     return ("python", 1) if _PYTHON.fullmatch(name) else None
+
+
+def _run_by_uv(words: Sequence[Word], at: int) -> tuple[str, int] | None:
+    """`uv run train.py`, `uv run -m train`: python by itself; null: a command of its own.
+
+    Source: `uv run --help`.
+    """
+    for n, word in enumerate(words[at + 2 :], start=2):
+        if word.text.endswith(".py") or word.text in ("-m", "--module"):
+            return "python", n
+        is_option = word.text.startswith("-")
+        if not is_option and (n == 2 or not words[at + n - 1].text.startswith("-")):
+            return None
+        if not is_option and _named(words, at + n):
+            return None
+    return None
 
 
 def launch_of(command: Command, around: Surroundings) -> Launch | None:

@@ -210,6 +210,13 @@ def test_a_file_of_a_gigabyte_is_refused_without_reading_it(tmp_path: Path):
     refused(searched("--model", str(path)), f"larger than {LARGEST_FILE_BYTES // 10**6} MB")
 
 
+def test_names_and_values_of_a_launch_cannot_steer_the_terminal(tmp_path: Path):
+    path = tmp_path / "run\x1b[2J.sh"
+    path.write_text("python pretrain_gpt.py --lr \x1b[2J --rotary-base \x1b]0;x\x07 --x\x1b[1m\n")
+    answer = plan("check", str(path))
+    assert not {"\x1b", "\x07"} & {*answer.stdout, *answer.stderr}
+
+
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "pipe.yaml", "pipe.sh"])
 @pytest.mark.parametrize("command", ["--model", "--cluster", "check", "report", "validate"])
 def test_what_is_no_regular_file_is_refused_without_waiting(

@@ -38,6 +38,9 @@ def counts(launch: Launch) -> tuple[str | None, ...]:
         ("/opt/bin/torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
         ("python /opt/bin/torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
         ("deepspeed x.py --tp 2", "deepspeed", None, None, None),
+        ("uv run x.py --tp 2", "python", None, None, None),
+        ("uv run --no-sync --extra gpu x.py --tp 2", "python", None, None, None),
+        ("uv run --frozen torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
         (
             "deepspeed --num_nodes 2 --num_gpus=8 --hostfile h x.py --tp 2",
             "deepspeed",
