@@ -108,7 +108,7 @@ def test_a_cluster_that_is_none_is_refused(text: str, words: list[str]):
         ("bert-large", ["encoder", "not modelled"]),
         ("llama3-71b", ["did you mean 'llama3-70b'"]),
         ("mine/config.jsn", ["unknown model 'mine/config.jsn'"]),
-        ("Qwen/Qwen3-14B", ["did you mean 'qwen3-8b'", "hf download Qwen/Qwen3-14B config.json"]),
+        ("Qwen/Qwen3-18B", ["did you mean 'qwen3-8b'", "hf download Qwen/Qwen3-18B config.json"]),
         ("mine/llama3; rm -rf", ["unknown model", "`plan catalog models`"]),
         ("missing/config.json", ["no such file"]),
         ("", ["unknown model"]),
@@ -214,7 +214,7 @@ def test_names_and_values_of_a_launch_cannot_steer_the_terminal(tmp_path: Path):
     path = tmp_path / "run\x1b[2J.sh"
     path.write_text("python pretrain_gpt.py --lr \x1b[2J --rotary-base \x1b]0;x\x07 --x\x1b[1m\n")
     answer = plan("check", str(path))
-    assert not {"\x1b", "\x07"} & {*answer.stdout, *answer.stderr}
+    assert not {"\x1b", "\x07"} & {*answer.out, *answer.err}
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "pipe.yaml", "pipe.sh"])
