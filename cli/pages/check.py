@@ -41,7 +41,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     reading = found.reading
     bad = reading.legal is False or found.fits is False
     style = "bold red" if bad else "bold green" if found.fits else "bold yellow"
-    yield Text(CheckDocument.sentence(found), style=style)
+    yield Text(escaped(CheckDocument.sentence(found)), style=style)
     if reading.job is not None:
         lines = []
         if reading.layout is not None:
