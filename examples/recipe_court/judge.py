@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from recipes import Recipe
 
-from trainplan.cli.values import alongside, read_launches, text_next_to
+from trainplan.cli.values import alongside, model_next_to, read_launches, text_next_to
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.hardware import parse_cluster
@@ -127,7 +127,8 @@ def _on(recipe: Recipe, cluster: str) -> Reading:
     launches = read_launches(words, {})
     text_of = partial(text_next_to, alongside(words))
     machines = parse_cluster(cluster) if cluster else None
-    request = Request(cluster=machines, text_of=text_of)
+    model_of = partial(model_next_to, alongside(words))
+    request = Request(cluster=machines, model_of=model_of, text_of=text_of)
     for launch in launches:
         for reader in readers():
             if reader.recognises(launch):
