@@ -223,6 +223,8 @@ def _counted(launch: Launch, options: Options, behind: tuple[Word, ...]) -> Laun
         given[1] = replace(visible, text=str(len(visible.text.split(","))))
     nodes, ranks = given[0] or launch.nodes, given[1] or launch.gpus_per_node
     total = "num_processes" in options
+    if nodes and not ranks:  # every GPU of a node, which torchrun itself would take for one
+        ranks = replace(nodes, text=f"${VARIABLES[1]}", unresolved=(VARIABLES[1],))
     each = None if total else ranks
     return replace(
         launch, starter="torchrun", nodes=nodes, gpus_per_node=each,

@@ -113,6 +113,14 @@ def test_the_opposite_of_a_switch_is_read():
     assert file({**SFT, "disable_gradient_checkpointing": True}).layout.recompute == "none"
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_nodes_whose_gpus_nothing_counts_are_not_of_one(nodes):
+    text = f"NNODES={nodes} llamafactory-cli train a.yaml"
+    files = {"a.yaml": yaml.safe_dump({**SFT, "deepspeed": "ds.json"})}
+    assert command(text, files, cluster=None).layout is None
+    assert command(text, files, cluster=f"{nodes}x8:h100-sxm").layout.dp == 8 * nodes
+
+
 @pytest.mark.parametrize(
     ("text", "runtime", "stage", "ranks"),
     [
