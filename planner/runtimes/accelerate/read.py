@@ -429,6 +429,9 @@ def _stage(keys: Keys) -> int:
     if keys.of(mesh.VERSION) == 2:
         return 3 if keys.of(mesh.RESHARDS) else 2
     strategy = keys.of(mesh.STRATEGY, keys.of(mesh.POLICY)).upper()
+    if "HYBRID" in strategy or strategy in ("4", "5"):
+        says = f"{strategy} shards over a node, priced over all ranks: say dp_replicate with FSDP2"
+        keys.problem("hybrid_shard", "unmodelled", says, mesh.STRATEGY)
     return STAGES.get(strategy, 3)
 
 

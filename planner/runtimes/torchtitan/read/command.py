@@ -1,6 +1,7 @@
 """Arguments of `torchtitan.train`: which config, and what is set over it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from trainplan.planner.runtimes.keys import Entry
@@ -17,6 +18,8 @@ SUBCOMMANDS = {
     "activation-checkpoint:memory-budget": "MemoryBudgetAC.Config",
 }
 """Source: torchtitan/distributed/activation_checkpoint.py, ActivationCheckpointingConfig."""
+OLD_MODE = "activation_checkpoint.mode"
+"""Option of releases that had TOML for one of these."""
 SELECTORS = ("module", "config", "job.config_file", "config_file")
 
 
@@ -81,6 +84,9 @@ def _bare(config: Config, word: Word) -> None:
 
 
 def _set(config: Config, option: Option) -> None:
+    if option.name == OLD_MODE and option.value is not None:
+        _bare(config, replace(option.value, text=f"activation-checkpoint:{option.value.text}"))
+        return
     section, dot, last = option.name.rpartition(".")
     off = last.startswith("no_") and f"{section}{dot}{last[3:]}" in keys()
     name = f"{section}{dot}{last[3:]}" if off else option.name

@@ -125,6 +125,11 @@ def test_the_first_fsdp_is_read_with_its_strategy(strategy, stage):
     assert read().job.options.fsdp_version is None
 
 
+def test_shards_of_a_node_that_are_priced_over_all_ranks_are_named():
+    reading = read(**fsdp(fsdp_version=1, fsdp_sharding_strategy="HYBRID_SHARD"))
+    assert "hybrid_shard" in {one.cause for one in reading.problems}
+
+
 def test_a_mesh_without_shards_breaks_a_rule_of_the_runtime():
     """The layout is read; the rule that it breaks is the cost model's."""
     assert read(**parallel(tp_size=8)).layout.tp == 8

@@ -87,6 +87,12 @@ def test_a_ready_made_config_is_known_without_its_file():
     assert reading.job.options.compile is False
 
 
+@pytest.mark.parametrize("mode", ["full", "none"])
+def test_a_mode_of_recomputation_of_older_releases_is_taken(mode):
+    reading = read("--module=llama3", "--config=llama3_8b", f"--activation_checkpoint.mode={mode}")
+    assert reading.layout.recompute == mode
+
+
 def test_options_of_the_command_go_before_the_config():
     reading = read(
         "--module=llama3", "--config=llama3_8b", "--parallelism.tensor-parallel-degree", "2",
