@@ -192,7 +192,8 @@ class CheckDocument(Document):
             open_one = min(unread, key=lambda p: (not p.absent, p.cause in OF_SCRIPT), default=None)
             cost = found.estimate
             step = f" As it stands: {seconds(cost.step_time_s)} a step." if cost else ""
-            text = f"Not judged: {open_one.says if open_one else found.untried}.{step}"
+            why = (open_one.says if open_one else found.untried).removeprefix(UNJUDGED)
+            text = f"Not judged: {why}.{step}"
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:
@@ -216,6 +217,7 @@ def _other_model(found: LaunchCheck) -> str:
 
 OF_SCRIPT = ("branch_unread", "script_stops", "shell_unread", "slurm_array", "starter_unread")
 """What of a script was not followed: it may bear on nothing, so other reasons come before it."""
+UNJUDGED = "not judged and not priced: "
 OTHER_MODEL = "unread_model_option"
 SPELLED_OUT = 3
 """Settings of a cure that the sentence spells out; more are counted."""
@@ -229,8 +231,9 @@ def _promise(found: LaunchCheck) -> str:
     if first.saved_s is None:
         few = 0 < len(first.settings) <= SPELLED_OUT
         edits = setting_words(first.settings) if few else count
-        runs = f"ith {edits} it runs, at {seconds(first.step_time_s)} a step."
-        return f"W{runs}" if found.reading.legal else f"Once it starts, w{runs}"
+        lead = "" if edits.startswith("without ") else "with "
+        runs = f"{lead}{edits} it runs, at {seconds(first.step_time_s)} a step."
+        return f"W{runs[1:]}" if found.reading.legal else f"Once it starts, {runs}"
     step = first.step_time_s + first.saved_s
     faster = f"{count} would make it {step / first.step_time_s:.2f} times as fast."
     return faster if found.reading.legal else f"Once it starts, {faster}"
