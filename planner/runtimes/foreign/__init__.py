@@ -11,7 +11,7 @@ from trainplan.costmodel.presets import gpus_called
 from trainplan.planner.formats import FORMATS, command_keys, format_of
 from trainplan.planner.runtimes.foreign import megatron, sharded
 from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
-from trainplan.planner.runtimes.foreign.tables import Table, lifted, stated, tables
+from trainplan.planner.runtimes.foreign.tables import VALUE, Table, lifted, stated, tables
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Word
 
@@ -24,6 +24,8 @@ BEARS = re.compile(
 """Names of settings that a price may hang on."""
 IDLE = ("false", "null", "none", "", "0", "1", "[]", "0.0", "1.0")
 MOST_NAMED = 12
+FILE = "its file"
+"""Key under which rules find the path of a configuration."""
 HYDRA = "hydra"
 """Format of files that are known by those which they are joined to."""
 NOT_ADAPTING, ADAPTING = ("fsdp2", "torchtitan"), "accelerate"
@@ -53,6 +55,8 @@ def read(launch: Launch, request: Request) -> Reading:
         words = (f"{key}={word.text}" for key, word in keys.items())
         name = format_of(command_keys("", words)) or name
     keys = keys_of(launch, name, request.text_of) if name in tables() else {}
+    if launch.document:
+        keys[FILE] = launch.program
     for table in tables().get(name, ()):
         if not table.when or stated(table.when, lifted(table, keys)):
             keys = preset_keys(table.presets, keys, launch.program.text, request.text_of) | keys
@@ -77,9 +81,11 @@ def _named(name: str, launch: Launch) -> Problem:
 
 def _left_out(table: Table, keys: Keys) -> Iterator[str]:
     """What the price leaves out."""
-    own = lifted(table, keys)
+    own = {**table.usual(), **lifted(table, keys)}
     yield from table.notes
-    yield from (says for rule, says in table.left_out.items() if stated((rule,), own))
+    for rule, says in table.left_out.items():
+        if found := stated((rule,), own):
+            yield says.replace(VALUE, found[1].text[:20])
 
 
 def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys) -> Reading:

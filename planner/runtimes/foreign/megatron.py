@@ -125,7 +125,8 @@ def _by_name(table: Table, keys: Mapping[str, Word]) -> Iterator[tuple[str, str,
             continue
         name = option.dest if by_code else flag.removeprefix("--").replace("-", "_")
         word = keys.get(name)
-        if word is None:
+        switch = keys.get(own.GROUPED) if flag == own.GROUPS.flag else None
+        if word is None or (switch and plain(switch.text).lower() == "false"):
             continue
         text = plain(word.text)
         if option.action == "store":

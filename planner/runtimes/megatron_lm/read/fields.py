@@ -58,8 +58,13 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "moe_token_drop_policy": (keys.DROPS,),
     "moe_router_padding": (keys.ROUTER_PADDING, "moe_router_padding_for_fp8"),
 }
+DECODER_LENGTH = "decoder_seq_length"
+"""Of the language model behind a tower, where `--seq-length` is what the tower reads.
+
+Source: NVIDIA/Megatron-LM `examples/multimodal/model.py`.
+"""
 TRAINING: Mapping[str, tuple[str, ...]] = {
-    "seq_length": (keys.LENGTH, "encoder_seq_length"),
+    "seq_length": (keys.LENGTH, "encoder_seq_length", DECODER_LENGTH),
     "global_batch_size": (keys.BATCH, "step_batch_size_schedule"),
     "precision": (keys.BF16, keys.FP16, keys.FP8, keys.FP8_RECIPE, keys.FP4),
     "tokens": (keys.STEPS, "train_samples"),
@@ -112,6 +117,12 @@ DERIVED = frozenset({"layout.dp", "layout.schedule", "training.tokens"})
 """Fields that are computed from others where no option gives them."""
 OPTIONAL = frozenset({"model.mla", "model.moe", "model.sliding_window", "model.rope_scaling"})
 """Fields that are no news where a model has no such thing."""
+
+
+def length_key(arguments: Arguments) -> str:
+    """The option that says how long a sequence of the language model is."""
+    tower = "encoder_seq_length" not in arguments and arguments.whole(DECODER_LENGTH)
+    return DECODER_LENGTH if tower else keys.LENGTH
 
 
 def fields(

@@ -53,6 +53,8 @@ COMMON = frozenset(
 """What stops every fork."""
 FOREIGN = frozenset({"unread_model_option", "unread_run_option"})
 """Causes of options that no release of Megatron-LM has, and that do more than write a log."""
+OF_NO_STEP = frozenset({"save_needs_interval", "learning_rates", "weight_decay"})
+"""Rules of what moves no step, for which forks have defaults of their own."""
 STAGES = "--zero-stage"
 CUT_EXPERTS = "--enable-expert-tensor-parallelism"
 
@@ -82,7 +84,10 @@ def is_of_fork(launch: Launch) -> bool:
 def read_own(launch: Launch, request: Request) -> Reading:
     """A launch of its own program, which forks have as well: their options tell."""
     reading = read(launch, request)
-    if request.strict or not FOREIGN & {one.cause for one in reading.problems}:
+    causes = {one.cause for one in reading.problems}
+    if not request.strict and causes & {*FOREIGN, "unknown_flag"}:
+        reading = replace(reading, problems=tuple(filter(_moves, reading.problems)))
+    if request.strict or not FOREIGN & causes:
         return reading
     return replace(reading, problems=tuple(_of("a fork", one) for one in reading.problems))
 
@@ -94,7 +99,8 @@ def read_of_fork(launch: Launch, request: Request) -> Reading:
     words = (*launch.arguments, *more)
     reading = read(replace(launch, arguments=words), request)
     name = "Megatron-DeepSpeed" if own else PurePosixPath(launch.program.text).name
-    problems = tuple(_of(name, one) for one in reading.problems if not _of_engine(one, own=own))
+    found = (one for one in reading.problems if not _of_engine(one, own=own))
+    problems = tuple(_of(name, one) for one in found if request.strict or _moves(one))
     if own:
         says = (
             "Megatron-DeepSpeed is priced as Megatron-LM with the same degrees: its pipeline, its "
@@ -107,6 +113,11 @@ def read_of_fork(launch: Launch, request: Request) -> Reading:
 def _of_engine(problem: Problem, *, own: bool) -> bool:
     """Is it of Megatron-FSDP, which stands for ZeRO here?"""
     return own and problem.cause.startswith(("fsdp_", "torch_fsdp2", "device_max"))
+
+
+def _moves(problem: Problem) -> bool:
+    """Is it more than a rule of this release that a line which is not there would satisfy?"""
+    return not (problem.absent and problem.cause in OF_NO_STEP)
 
 
 def _of(name: str, problem: Problem) -> Problem:

@@ -19,7 +19,7 @@ from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_for
 from trainplan.planner.runtimes.megatron_lm.read.cores import core_of
 from trainplan.planner.runtimes.megatron_lm.read.degrees import DEGREE_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts
-from trainplan.planner.runtimes.megatron_lm.read.fields import READ, fields
+from trainplan.planner.runtimes.megatron_lm.read.fields import READ, fields, length_key
 from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks, read_layout
 from trainplan.planner.runtimes.megatron_lm.read.model import num_layers, read_model
 from trainplan.planner.runtimes.megatron_lm.read.network import MODEL_CHECKS
@@ -212,17 +212,17 @@ def _model(
     """The model, what of it is assumed, and a note on that."""
     if not num_layers(arguments) or not all(arguments.count(dest) for dest in OF_SHAPE):
         return request.model, frozenset(), ()
-    size = vocabulary(arguments)
-    if size is not None:
+    size, whose = vocabulary(arguments, request.model_of)
+    if size is not None and not whose:
         return read_model(arguments, size), frozenset(), ()
-    model = read_model(arguments, request.model.vocab_size if request.model else ASSUMED)
+    model = read_model(arguments, request.model.vocab_size if request.model else size or ASSUMED)
     if request.model:
         return model, frozenset(), ()
-    alike = next(like(model, vocabulary=False), None)
-    entries = alike.vocab_size if alike else ASSUMED
-    whose = (
-        f"as of {alike.name}, which has the same shape" if alike else "of no model in particular"
-    )
+    alike = None if whose else next(like(model, vocabulary=False), None)
+    entries = size or (alike.vocab_size if alike else ASSUMED)
+    if not whose:
+        same = f"as of {alike.name}, which has the same shape" if alike else ""
+        whose = same or "of no model in particular"
     says = (
         f"how many entries the vocabulary has only the tokenizer says: {entries:,} are assumed, "
         f"{whose}; say --set vocab_size=N, or --model"
@@ -234,7 +234,7 @@ def _model(
 
 def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> TrainingSpec | None:
     """Length, batch, format and tokens; null: there is no length or no batch."""
-    length = arguments.whole(keys.LENGTH) or arguments.whole("encoder_seq_length")
+    length = arguments.whole(length_key(arguments)) or arguments.whole("encoder_seq_length")
     micro = arguments.count(keys.MICRO_BATCH)
     whole = arguments.whole(keys.BATCH) or request.global_batch_size
     length, batch = (

@@ -1,6 +1,7 @@
 """Which model a launch means: a preset of its shape, and how many tokens its vocabulary has."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from trainplan.costmodel.architecture import ModelSpec
@@ -9,11 +10,14 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.presets import preset, preset_names
 from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.megatron_lm import keys
-from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
+from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
 from trainplan.planner.runtimes.megatron_lm.write import written_model
 
 TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
 """Entries of tokenizers that are one file. Source: gpt2 and Llama 2 (arXiv:2307.09288, 2.2)."""
+OWN_FILES = {"GPT2BPETokenizer": r"gpt-?2", "Llama2Tokenizer": r"llama"}
+"""Files that have so many entries, by their paths; others of the same kind have their own."""
+FILES = ("vocab_file", "tokenizer_model", "merge_file")
 ASSUMED = 131_072
 """Entries where nothing says any. Source: assumed; recent tokenizers have 128 k to 152 k."""
 OF_NO_SHAPE = frozenset(
@@ -86,7 +90,26 @@ def _words(job: Job) -> tuple[Argument, ...]:
         return ()
 
 
-def vocabulary(arguments: Arguments) -> int | None:
-    """Entries that the launch states or its tokenizer has; null: neither."""
+def vocabulary(
+    arguments: Arguments, model_of: Callable[[str], ModelSpec | None]
+) -> tuple[int | None, str]:
+    """Entries that the launch states or its tokenizer has, and whose they are where assumed.
+
+    Null: nothing says any. A tokenizer that reads a file has as many as the file.
+    """
     stated = arguments.whole("padded_vocab_size") or arguments.whole(keys.VOCABULARY)
-    return stated or TOKENIZERS.get(arguments.text(keys.TOKENIZER))
+    if stated:
+        return stated, ""
+    kind = arguments.text(keys.TOKENIZER)
+    known = (arguments.given[dest] for dest in FILES if dest in arguments)
+    files = [str(one.value) for one in known if not one.unresolved]
+    if not kind and any(re.search(OWN_FILES["GPT2BPETokenizer"], one, re.I) for one in files):
+        kind = "GPT2BPETokenizer"
+    if kind not in TOKENIZERS:
+        model = next((model for one in files if (model := model_of(one))), None)
+        return (model.vocab_size, "") if model else (None, "")
+    is_own = not files or any(re.search(OWN_FILES[kind], one, re.I) for one in files)
+    whose = (
+        "" if is_own else f"as of the usual file of {kind}, and {shown(files[0])} may be another"
+    )
+    return TOKENIZERS[kind], whose

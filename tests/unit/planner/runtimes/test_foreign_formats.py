@@ -289,6 +289,38 @@ def test_flagscale_is_read_with_the_train_file_that_it_names() -> None:
     assert (job.model.vocab_size, job.model.num_key_value_heads) == (152064, 4)
 
 
+def said_of_flagscale(more: str, name: str = "train") -> tuple[Reading, str]:
+    text = FLAGSCALE_TRAIN.replace("model:\n", f"model:\n{more}", 1)
+    reading = read(of_file(text, name=name), "2x8:h100-sxm")
+    return reading, " ".join(one.says for one in reading.problems)
+
+
+def test_a_switch_that_is_off_leaves_every_head_its_own_keys() -> None:
+    reading, says = said_of_flagscale("  group_query_attention: false\n  use_dualpipev: true\n")
+    assert reading.job is not None and reading.job.model.num_key_value_heads == 28
+    assert "num_query_groups 4 does nothing" in says and "DualPipeV" in says
+
+
+def test_a_folder_of_flagscale_names_what_is_no_language_model() -> None:
+    reading, says = said_of_flagscale("", "examples/rwkv/conf/train/3b")
+    assert reading.job is None and "not priced" in says
+    reading, says = said_of_flagscale("", "examples/qwen2_5_vl/conf/train/7b")
+    assert reading.job is not None and "vision tower" in says
+
+
+@pytest.mark.parametrize(
+    ("command", "tokens"),
+    [
+        (f"{SLIME} --use-dynamic-batch-size --max-tokens-per-gpu 20480", 20480),
+        (f"{VERL} actor_rollout_ref.actor.use_dynamic_bsz=True", 16384),
+        (f"{VERL_FSDP} actor_rollout_ref.actor.use_dynamic_bsz=True", 16384),
+    ],
+)
+def test_micro_batches_that_are_filled_to_a_number_of_tokens_are_named(command, tokens) -> None:
+    reading = read(launch_of_command(command.split(), {}))
+    assert f"filled to {tokens} tokens" in " ".join(one.says for one in reading.problems)
+
+
 def test_ranks_of_several_kinds_are_not_judged() -> None:
     hetero = FLAGSCALE_TRAIN + "hetero: {}\n"
     text = hetero.replace("system:\n", "system:\n  hetero: {enable_hetero: true}\n", 1)

@@ -215,3 +215,42 @@ def test_the_parser_is_that_of_the_release_that_runs():
     assert "of Megatron Core 0.14 and later, not of 0.9" in says(reading, "later_flag")
     assert reading.legal is False
     assert "later_flag" not in {one.cause for one in read(newer).problems}
+
+
+UNSAID = PLAIN.replace("--vocab-size 32000 ", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "entries", "is_assumed"),
+    [
+        ("--vocab-file data/gpt2-vocab.json --merge-file data/gpt2-merges.txt", 50_257, False),
+        ("--tokenizer-type GPT2BPETokenizer", 50_257, False),
+        ("--tokenizer-type GPT2BPETokenizer --vocab-file code-vocab.json", 50_257, True),
+        ("--tokenizer-type Llama2Tokenizer --tokenizer-model llama/tokenizer.model", 32_000, False),
+        ("--tokenizer-type Llama2Tokenizer --tokenizer-model jp-100k.model", 32_000, True),
+        ("--tokenizer-model Qwen/Qwen3-8B", 151_936, False),
+    ],
+)
+def test_a_vocabulary_is_that_of_the_tokenizers_file_or_named_as_assumed(
+    words, entries, is_assumed
+):
+    def model_of(name):
+        return preset("qwen3-8b") if name == "Qwen/Qwen3-8B" else None
+
+    reading = read(words, base=UNSAID, model_of=model_of)
+    assert reading.job.model.vocab_size == entries
+    assert ("assumed_vocabulary" in {one.cause for one in reading.problems}) == is_assumed
+    if is_assumed:
+        assert "may be another" in says(reading, "assumed_vocabulary")
+
+
+def test_the_length_behind_a_tower_is_that_of_the_language_model():
+    reading = read("--decoder-seq-length 16384 --max-position-embeddings 32768")
+    assert reading.job.training.seq_length == 16384
+    [found] = [one for one in reading.fields if one.name == "training.seq_length"]
+    assert found.written == "--seq-length 2048 --decoder-seq-length 16384"
+
+
+def test_a_fork_is_not_stopped_by_what_moves_no_step():
+    assert read("--save a").legal is None
+    assert read("--save a --use-anything-new").legal is True
