@@ -33,7 +33,7 @@ from trainplan.planner.runtimes.training_script.read import (
     optimizer_of,
     sequence_of,
 )
-from trainplan.planner.runtimes.training_script.script import Script, script_of
+from trainplan.planner.runtimes.training_script.script import PRECISIONS, Script, script_of
 from trainplan.planner.shell import COMMAND_LINE, Launch, Verdict, Word
 
 RUNTIME_FILE = "accelerate launch"
@@ -98,7 +98,10 @@ def _with_file(launch: Launch, keys: Keys) -> Launch:
     Source: commands/launch.py, _validate_launch_command, deepspeed_config_file.
     """
     file = keys.entries[mesh.ENGINE_FILE.name]
-    words = (Word("--deepspeed_config_file", COMMAND_LINE), Word(str(file.value), COMMAND_LINE))
+    texts = ["--deepspeed_config_file", str(file.value)]
+    if keys.has(mesh.PRECISION):
+        texts += ["--mixed_precision", str(keys.of(mesh.PRECISION))]
+    words = (Word(text, COMMAND_LINE) for text in texts)
     starter_arguments = (*launch.starter_arguments, *words)
     return replace(launch, starter=mesh.RUNTIME, starter_arguments=starter_arguments)
 
@@ -348,11 +351,13 @@ def _formats(keys: Keys, script: Script) -> dict[str, str]:
     """
     stated = keys.of(mesh.PRECISION).lower()
     narrow = [name for name in mesh.NARROW if _is_bf16(script, name)]
-    on = [one for one in map(script.switch, ("bf16", "fp16")) if one and one.value]
+    on = [(one, own) for one in PRECISIONS if (own := script.enabled(one)) and own.value]
     if len(on) > 1:
-        keys.notes.problem("mixed_precision", "illegal", "leave --fp16 or --bf16 out", on[1].place)
+        keys.notes.problem(
+            "mixed_precision", "illegal", "leave --fp16 or --bf16 out", on[1][1].place
+        )
     if on and stated != "fp8":
-        stated = on[0].written.removeprefix("--")
+        stated = on[0][0]
     casts = keys.of(mesh.KIND) == "FSDP" and stated not in ("no", "false", "fp32")
     if narrow and not casts and stated not in ("fp16", "fp8"):
         _, word = script.options[narrow[0]]
@@ -361,7 +366,7 @@ def _formats(keys: Keys, script: Script) -> dict[str, str]:
         keys.notes.note("training.state_precision", entry)
         return {"precision": "bf16", "state_precision": "bf16"}
     if on and stated != "fp8":
-        keys.notes.note("training.precision", on[0]._replace(value=stated))
+        keys.notes.note("training.precision", on[0][1]._replace(value=stated))
         return {"precision": stated}
     return {"precision": _precision(keys)}
 

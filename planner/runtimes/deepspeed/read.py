@@ -37,7 +37,7 @@ from trainplan.planner.runtimes.training_script.read import (
     sequence_of,
     text_of,
 )
-from trainplan.planner.runtimes.training_script.script import Script, script_of
+from trainplan.planner.runtimes.training_script.script import MIXED, Script, script_of
 from trainplan.planner.shell import Launch, Word
 
 OPTIONS = ("deepspeed_config", "deepspeed", "deepspeed_config_file")
@@ -84,7 +84,10 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
     keys = _keys(notes, launch, request)
     if keys is None:
         return None, None
-    return job_of(keys, script_of(launch.arguments), launch, request, engine.RUNTIME)
+    script, starter = script_of(launch.arguments), script_of(launch.starter_arguments).options
+    filled = {name: starter[name] for name in (MIXED,) if name in starter}
+    script = script._replace(options={**filled, **script.options})
+    return job_of(keys, script, launch, request, engine.RUNTIME)
 
 
 def job_of(
@@ -248,7 +251,7 @@ def _precision(keys: Keys, script: Script) -> str:
         keys.problem("two_precisions", "illegal", says, engine.ENABLED["fp16"])
     entry = keys.entry(on[0], engine.ENABLED[on[0]]) if on else FP32
     for name in () if on else engine.ENABLED:  # Accelerate fills in what the JSON does not have
-        own = None if keys.has(engine.ENABLED[name]) else script.switch(name)
+        own = None if keys.has(engine.ENABLED[name]) else script.enabled(name)
         entry = own._replace(value=name) if own and own.value else entry
     keys.notes.note("training.precision", entry)
     return str(entry.value)
@@ -276,9 +279,9 @@ def _states(keys: Keys, precision: str) -> str:
 
 def _switch(keys: Keys, script: Script, name: str) -> bool:
     """`auto` is what an argument of the script says."""
-    if keys.open(engine.ENABLED[name]) and (entry := script.switch(name)) is not None:
+    if keys.open(engine.ENABLED[name]) and (entry := script.enabled(name)) is not None:
         return bool(entry.value)
-    others = [one for one in map(script.switch, engine.ENABLED) if one and one.value]
+    others = [one for one in map(script.enabled, engine.ENABLED) if one and one.value]
     if keys.open(engine.ENABLED[name]) and others:  # a script has one of both
         return False
     return keys.of(engine.ENABLED[name])

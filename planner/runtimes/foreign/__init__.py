@@ -13,6 +13,7 @@ from trainplan.planner.runtimes.foreign import megatron, sharded
 from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
 from trainplan.planner.runtimes.foreign.tables import VALUE, Table, lifted, stated, tables
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
+from trainplan.planner.runtimes.training_script.names import TOWER, sees
 from trainplan.planner.shell import Launch, Problem, Word
 
 INSTEAD = "it is not read: give what it says to `plan search`, or the command that it starts"
@@ -22,6 +23,8 @@ BEARS = re.compile(
     r"|seq(uence)?_?len|num_layers|hidden_size|vocab_size|overlap|packing|fus(ed|ion)|cuda_graph"
 )
 """Names of settings that a price may hang on."""
+OF_TOWER = re.compile(r"(?:^|[._])freeze_vi(?:t|sion\w*)$", re.IGNORECASE)
+"""Names of settings that only a model with a vision tower has."""
 IDLE = ("false", "null", "none", "", "0", "1", "[]", "0.0", "1.0")
 MOST_NAMED = 12
 FILE = "its file"
@@ -88,6 +91,16 @@ def _left_out(table: Table, keys: Keys) -> Iterator[str]:
             yield says.replace(VALUE, found[1].text[:20])
 
 
+def _sees(table: Table, launch: Launch, own: Keys) -> bool:
+    """Does a launch name a model of vision and language, or set something of its tower?"""
+    here = (launch.program.place.file, *(word.place.file for word in launch.arguments))
+    found = stated(table.places.get("model", ()), own)
+    names = [launch.program.text, found[1].text if found else ""]
+    names += [word.text for key, word in own.items() if key.endswith("tokenizer_type")]
+    set_here = (key for key, word in own.items() if word.place.file in here)
+    return any(map(sees, names)) or any(OF_TOWER.search(key) for key in set_here)
+
+
 def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys) -> Reading:
     own_keys = lifted(table, keys)
     why = next((says for rule, says in table.refused.items() if stated((rule,), own_keys)), "")
@@ -103,6 +116,9 @@ def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys)
     reading = _trained(table, request, keys, reading)
     own = [_whose(table, name, launch, reading), *lacks]
     own += [Problem("left_out", "unmodelled", says) for says in _left_out(table, keys)]
+    priced = reading.job.model if reading.job else model
+    if not (priced and priced.tower) and _sees(table, launch, own_keys):
+        own.append(Problem("left_out", "unmodelled", TOWER))
     of_model = "give --model" if lacks else "\n"
     read = (one for one in reading.problems if not one.says.endswith(of_model))
     return replace(
@@ -117,7 +133,10 @@ def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Re
     if job is None or job.model.trained or not (found or request.train):
         return reading
     rank = stated(table.places.get("lora_rank", ()), own)
-    text = request.train or f"lora:rank={rank[1].text if rank else USUAL_RANK}"
+    own = {**table.usual(), **own}
+    modules = ",".join(name for name, rules in table.adapted.items() if stated(rules, own))
+    text = f"lora:rank={rank[1].text if rank else USUAL_RANK}"
+    text = request.train or (f"{text},modules={modules}" if modules else text)
     try:
         model = with_trained(job.model, text)
     except PlanError as error:

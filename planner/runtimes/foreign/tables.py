@@ -53,6 +53,8 @@ class Table:
     """Options of Megatron-LM, or fields of ours where no Megatron is near."""
     places: Rules = field(default_factory=dict)
     """`model`, `nodes`, `gpus`, `ranks`, `dp`, `accumulation`, `batch_tokens` and the like."""
+    adapted: Rules = field(default_factory=dict)
+    """Modules that have adapters; none: all."""
     defaults: Mapping[str, object] = field(default_factory=dict)
     """Values of keys where nothing is said and the project's default is not that of the runtime."""
     silent: Sequence[str] = ()
@@ -172,7 +174,7 @@ def lifted(table: Table, keys: Mapping[str, Word]) -> dict[str, Word]:
 
 def mentioned(table: Table) -> Iterator[str]:
     """Keys that some rule asks for."""
-    rules_of = (table.rules(), table.places, table.config)
+    rules_of = (table.rules(), table.places, table.config, table.adapted)
     everywhere = (rules for one in rules_of for rules in one.values())
     for rules in (*everywhere, table.when, tuple(table.left_out), tuple(table.refused)):
         for rule in rules:

@@ -8,7 +8,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import with_trained
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.reading import Request
-from trainplan.planner.runtimes.training_script.names import NAMES
+from trainplan.planner.runtimes.training_script.names import NAMES, TOWER, sees
 from trainplan.planner.runtimes.training_script.script import OFF, Script
 
 ADAPTERS = NAMES["adapters"]
@@ -40,6 +40,15 @@ def check_options(notes: Notes, script: Script, priced: Container[str] = ()) -> 
     if attention and str(attention.value).lower() not in (*NAMES["fused_attention"], *OFF):
         says = f"{attention.written}: priced as fused attention"
         notes.problem("attention", "unmodelled", says, attention.place)
+
+
+def check_tower(notes: Notes, script: Script, model: ModelSpec) -> None:
+    """Name the tower of a model that is priced as one of language alone."""
+    entry, named = script.text(*NAMES["model"]), script.text(*NAMES["tower"])
+    if named is None and entry is not None and sees(str(entry.value)):
+        named = entry
+    if model.tower is None and named and str(named.value).lower() not in ("none", "null", ""):
+        notes.problem("not_priced", "unmodelled", f"{named.written}: {TOWER}", named.place)
 
 
 def _named(

@@ -1,6 +1,7 @@
 """Names that scripts have for a model, a length, a batch and adapters: the table `names.json`."""
 
 import json
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,3 +16,13 @@ def table(name: str) -> dict[str, Any]:
 
 
 NAMES = table("names")
+TOWER = "the vision tower and its tokens are not priced: the price is of the language model"
+
+
+def sees(name: str) -> bool:
+    """Is a model, or what trains one, named as one of vision and language?"""
+    return re.search(NAMES["vision"], name[-LONGEST:]) is not None
+
+
+LONGEST = 200
+"""Characters of a name."""

@@ -15,7 +15,11 @@ from trainplan.costmodel.presets import preset_named, preset_names
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Request
-from trainplan.planner.runtimes.training_script.adapters import check_options, trained_of
+from trainplan.planner.runtimes.training_script.adapters import (
+    check_options,
+    check_tower,
+    trained_of,
+)
 from trainplan.planner.runtimes.training_script.names import NAMES
 from trainplan.planner.runtimes.training_script.script import Script
 from trainplan.planner.shell import Launch, Word
@@ -95,6 +99,7 @@ def model_of(
         notes.problem("model_by_name", "unread", says, entry.place)
     notes.note("model.name", entry._replace(value=model.name))
     check_options(notes, script, priced)
+    check_tower(notes, script, model)
     return trained_of(notes, request, script, model)
 
 

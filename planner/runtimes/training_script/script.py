@@ -11,6 +11,8 @@ OFF = ("false", "none", "no", "0", "0.0", "f", "n", "null", "")
 """Values that switch an option off."""
 ON = ("true", "1", "yes", "y", "t", "auto", "offload", "offload_disk", "unsloth")
 """Values that switch one on: of recomputation, where its inputs wait, too."""
+MIXED, PRECISIONS = "mixed_precision", ("bf16", "fp16")
+"""The option that names a precision, and switches of one."""
 DEFAULT_PLACE = Place(None, 0)
 """Of words that are not written: what the trainer takes where nothing is."""
 
@@ -47,6 +49,16 @@ class Script(NamedTuple):
         text = "true" if value is None else value.text.lower()
         on = text in ON
         return _entry(on, f"--{name}", word)
+
+    def enabled(self, name: str) -> Entry | None:
+        """`--bf16`, or `--mixed_precision bf16` where no such switch is there; null: neither is.
+
+        Source: huggingface/accelerate utils/dataclasses.py, DeepSpeedPlugin.set_mixed_precision.
+        """
+        stated = None if {*PRECISIONS} & {*self.options} else self.text(MIXED)
+        if stated is None or str(stated.value).lower() not in (*PRECISIONS, *OFF):
+            return self.switch(name)
+        return stated._replace(value=str(stated.value).lower() == name)
 
     def text(self, *names: str) -> Entry | None:
         """What the first of them is given, of a switch `true`; null: none is, or a run tells it."""

@@ -605,3 +605,53 @@ def test_every_table_is_of_a_format_and_says_its_source() -> None:
     assert all(
         one.source and one.called and one.priced_as for of in tables().values() for one in of
     )
+
+
+LITGPT = """
+checkpoint_dir: checkpoints/meta-llama/Llama-3.1-8B
+devices: 1
+lora_r: 32
+train: {micro_batch_size: 2, global_batch_size: 8, max_seq_length: 512}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "modules"),
+    [
+        ("", "q_proj,v_proj"),
+        ("lora_key: true\nlora_query: false\n", "k_proj,v_proj"),
+        (
+            "lora_projection: true\nlora_mlp: true",
+            "q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj",
+        ),
+    ],
+)
+def test_adapters_are_of_the_matrices_that_litgpt_says(more: str, modules: str) -> None:
+    reading = read(of_file(LITGPT + more))
+    assert reading.job is not None and reading.job.model.trained is not None
+    assert reading.job.model.trained.text == f"lora:rank=32,modules={modules}"
+
+
+def test_adapters_are_of_the_matrices_that_torchtune_says() -> None:
+    shape = "lora_rank: 16, lora_attn_modules: [q_proj, output_proj]"
+    more = "optimizer_in_bwd: true\noptimizer: {_component_: bitsandbytes.optim.PagedAdamW}\n"
+    reading = read(of_file(TORCHTUNE.replace("lora_rank: 16", shape) + more), "1x8:h100-sxm")
+    assert reading.job is not None and reading.job.model.trained is not None
+    assert reading.job.model.trained.text == "lora:rank=16,modules=q_proj,o_proj"
+    assert {"backward", "optimizer"} <= {
+        word for one in reading.problems if one.cause == "left_out" for word in one.says.split()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "named"),
+    [
+        ("train", "", False),
+        ("qwen2_5_vl", "", True),
+        ("train", "  freeze_ViT: false\n", True),
+        ("train", "  tokenizer_type: Qwen2VLTokenizer\n", True),
+    ],
+)
+def test_a_vision_tower_is_named(name: str, more: str, named: bool) -> None:  # noqa: FBT001
+    reading = read(of_file(NEMO1 + more, name=name))
+    assert any("vision tower" in one.says for one in reading.problems) is named

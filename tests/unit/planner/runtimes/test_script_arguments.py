@@ -93,6 +93,8 @@ def test_what_the_user_says_is_trained_wins():
         ("--use_peft", "adapter_rank", "unread"),
         ("--freeze_llm True", "not_priced", "unmodelled"),
         ("--vision_tower openai/clip-vit-large-patch14-336", "not_priced", "unmodelled"),
+        ("--tune_vision_tower True", "not_priced", "unmodelled"),
+        ("--use_lisa 1", "not_priced", "unmodelled"),
     ],
 )
 def test_what_is_not_priced_has_a_name(words, cause, verdict):
@@ -154,3 +156,33 @@ def test_modules_that_a_model_lacks_are_left_out():
     assert reading.job.model.trained.text == "lora:rank=8,modules=q_proj,k_proj"
     (problem,) = reading.problems
     assert "lm_head" in problem.says
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("Qwen/Qwen2.5-VL-7B-Instruct", True), ("OpenGVLab/InternVL2-8B", True),
+        ("HuggingFaceTB/SmolVLM-256M-Instruct", True), ("liuhaotian/llava-v1.5-13b", True),
+        ("meta-llama/Llama-3.2-11B-Vision", True), ("meta-llama/Llama-3.1-8B", False),
+        ("Qwen/Qwen2.5-7B", False), ("vlad/television-7b", False),
+    ],
+)  # fmt: skip
+def test_the_tower_of_a_model_by_name_is_not_left_out_unsaid(name, named):
+    reading = read(f"--model_name_or_path {name}", model=preset("llama2-7b"))
+    assert any("vision tower" in one.says for one in reading.problems) is named
+
+
+def test_a_tower_that_is_priced_is_not_named():
+    reading = read("--model_name_or_path Qwen/Qwen3-VL-30B", model=preset("qwen3-vl-30b-a3b"))
+    assert not any("vision tower" in one.says for one in reading.problems)
+
+
+@pytest.mark.parametrize(
+    ("words", "precision"),
+    [
+        ("--mixed_precision bf16", "bf16"), ("--mixed_precision=fp16", "fp16"),
+        ("--mixed_precision no", "tf32"), ("--bf16 --mixed_precision fp16", "bf16"),
+    ],
+)  # fmt: skip
+def test_a_precision_by_its_name_is_taken(words, precision):
+    assert read(f"{LLAMA} {words}").job.training.precision == precision
