@@ -28,6 +28,8 @@ CONSOLE = "console"
 FILES = (".yaml", ".yml", ".json")
 MARKS = ("per_device_train_batch_size", "fsdp", "fsdp_config")
 """Options that only the Trainer of transformers has."""
+ARGUMENTS = ("model_name_or_path", "per_device_train_batch_size", "output_dir")
+"""Of them, those of a file that its name alone does not give away."""
 STARTERS = ("torchrun", "python", "srun", "mpirun", CONSOLE)
 """Starters that say nothing of what shards."""
 ENGINE_OPTIONS = ("deepspeed", "deepspeed_config", "deepspeed_config_file")
@@ -58,10 +60,12 @@ def _table(launch: Launch) -> Table | None:
     names = {launch.program.text, PurePosixPath(launch.program.text).name}
     if launch.starter == CONSOLE and launch.arguments:
         names = {f"{name} {launch.arguments[0].text}" for name in names}
-    for one in TABLES[:-1]:
-        if any(name == p or name.endswith(f"/{p}") for name in names for p in one.programs):
-            return one
     options = script_of(launch.arguments).options
+    for one in TABLES[:-1]:
+        is_own = bool({*one.marks} & {*options}) or _path(launch) is not None
+        programs = (*one.programs, *(one.shared if is_own else ()))
+        if any(name == p or name.endswith(f"/{p}") for name in names for p in programs):
+            return one
     takes_files = launch.starter not in STARTERS or bool(names & {*SCRIPT.programs})
     bare = launch.starter in STARTERS and not {*ENGINE_OPTIONS} & {*options}
     by_file = takes_files and _path(launch) is not None
@@ -78,6 +82,9 @@ def read(launch: Launch, request: Request) -> Reading:
         text_of(notes, path, request)
         launch = replace(launch, problems=tuple(notes.problems))
     options, names = _options(table, launch, own, request)
+    plain = next((one for one in (ACCELERATE, DEEPSPEED) if one.recognises(launch)), None)
+    if plain and table is SCRIPT and not (_is_known(launch) or {*MARKS, *ARGUMENTS} & {*names}):
+        return plain.read(launch, request)
     made = _counted(launch, {**options, **_named(behind)}, behind)
     if table.batch and "gradient_accumulation_steps" not in options:
         _accumulate(table, options, ranks_of(made, request))
@@ -104,6 +111,11 @@ def read(launch: Launch, request: Request) -> Reading:
     request = replace(request, text_of=with_own)
     reading = (DEEPSPEED if shards else ACCELERATE).read(made, request)
     return _named_reading(table, launch, options, _in_own_names(names, launch, reading))
+
+
+def _is_known(launch: Launch) -> bool:
+    """Is its program, or its file, by its name one that transformers' Trainer runs?"""
+    return launch.starter == "file" or PurePosixPath(launch.program.text).name in SCRIPT.programs
 
 
 def _split(launch: Launch) -> tuple[tuple[Word, ...], tuple[Word, ...]]:

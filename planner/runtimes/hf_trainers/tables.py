@@ -20,6 +20,10 @@ class Table:
     """Our name of an option, by its own; with `!` it is the opposite, empty: it says nothing."""
     defaults: Mapping[str, str]
     """What it takes where nothing is written, by our names."""
+    shared: tuple[str, ...] = ()
+    """Paths that others have as well: its own with a file of arguments, or with one of `marks`."""
+    marks: tuple[str, ...] = ()
+    """Options that only it has."""
     format: str = ""
     """Of its files, as `planner.formats` has it; empty: it has none that is known alone."""
     files: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -40,7 +44,8 @@ class Table:
 
 def _table(text: str) -> Table:
     read: dict[str, Any] = json.loads(text)
-    return Table(**{**read, "programs": tuple(read["programs"])})
+    lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
+    return Table(**{**read, **lists})
 
 
 TABLES: tuple[Table, ...] = tuple(

@@ -18,6 +18,10 @@ FILES = {
     "maxtext": "base_config: base.yml\nper_device_batch_size: 4\nmodel_name: llama2-7b\n",
     "olmo_core": "train_module: {rank_microbatch_size: 8192}\ndata_loader: {}\n",
     "llm_foundry": "global_train_batch_size: 256\nfsdp_config: {}\nmodel: {}\n",
+    "torch_xla": "defaults: [a]\nper_device_train_batch_size: 1\noptimizer: ADAMW_TORCH_XLA\n",
+    "hydra_script": "defaults: [a]\nper_device_train_batch_size: 1\n",
+    "hf_arguments": "per_device_train_batch_size: 1\noutput_dir: a\n",
+    "olmo": "device_train_microbatch_size: 2\nmodel: {d_model: 64}\nfsdp: {}\n",
     "litgpt": "checkpoint_dir: a\ntrain: {micro_batch_size: 1, global_batch_size: 8}\n",
     "veomni": "model: {model_path: a}\ntrain: {micro_batch_size: 1, global_batch_size: 8}\n",
     "levanter": "trainer: {mp: x, train_batch_size: 8}\nmodel: {type: llama}\n",
@@ -135,3 +139,9 @@ def test_a_larger_yaml_than_any_configuration_is_not_parsed() -> None:
 
 def test_every_format_has_keys_and_a_source() -> None:
     assert all(one.own and all(one.own) and one.source for one in FORMATS.values())
+
+
+def test_a_shape_in_the_words_of_mpt_is_of_llm_foundry_not_of_olmo() -> None:
+    text = "device_train_microbatch_size: 4\nmodel: {d_model: 2048}\nfsdp_config: {}\n"
+    [document] = document_of(text, ".yaml")
+    assert format_of(document) == "llm_foundry"

@@ -251,3 +251,35 @@ def test_values_that_repeat_without_end_are_left_out(more):
 def test_a_recipe_that_is_not_here_is_named():
     text = "accelerate launch --num_processes 8 --multi_gpu sft.py --config gone.yaml"
     assert causes(command(text, cluster=None))["no_config"] == "unread"
+
+
+def test_a_precision_of_the_launcher_fills_what_the_engine_leaves_open():
+    reading = command(
+        "accelerate launch --mixed_precision bf16 --num_processes 8 --use_deepspeed "
+        f"--deepspeed_config_file ds.json train.py --model_name_or_path {LLAMA} --max_length 2048"
+    )
+    assert reading.job.training.precision == "bf16"
+    assert "auto_value" not in {p.cause for p in reading.problems if "bf16" in p.says}
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("--max_context_width 4096 --hidden_width 5120 --train_batch_size 1", False),
+        (f"--model_name_or_path {LLAMA} --stage sft --finetuning_type full", True),
+        ("x.yaml", True),
+    ],
+)
+def test_a_path_that_others_have_too_is_no_name_of_a_trainer(words, known):
+    text = f"torchrun --nproc_per_node 8 ../src/train.py {words}"
+    launch = launches_of_script(text, "x.sh", {})[0]
+    reader = next((one for one in READERS if one.recognises(launch)), None)
+    assert (reader is not None) is known
+
+
+def test_a_file_that_is_no_argument_of_the_trainer_makes_no_name_of_it():
+    text = "accelerate launch --config_file a.yaml m4/main.py --config x.yaml --save_dir y"
+    reading = command(text, {"x.yaml": "answer: 42"})
+    assert reading.job is None
+    assert not any("Trainer" in one.says for one in reading.problems)
+    assert reading.runtime == "accelerate"
