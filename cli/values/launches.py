@@ -62,10 +62,10 @@ def alongside(words: Sequence[str]) -> Path:
 
 
 def _text_below(folder: Path, name: str) -> str | None:
-    """Text of a file that a script sources or runs, if it stands in the script's folder tree.
+    """Text of a file that a script sources or runs, if it stands in the script's repository.
 
     Its name may be of any folder above, where the script was to be started from, or elsewhere of
-    the script's own folder and the one above.
+    the script's own folder and the one above. What stands in the script's folder tree comes first.
     """
     try:
         tree = folder.resolve()
@@ -75,13 +75,24 @@ def _text_below(folder: Path, name: str) -> str | None:
             for at in range(2, len(parts))
             if parts[at - 2 : at] == tree.parts[-2:]
         )
-        for found in (*(base / name for base in (Path(), tree, *tree.parents)), *own):
-            path = found.resolve()
-            if path.is_relative_to(tree) and path.is_file():
-                return read_text(path, is_launch=True)
+        named = [base / name for base in (Path(), tree, *tree.parents)]
+        for root, files in ((tree, (*named, *own)), ((tree, *_above(tree))[-1], named)):
+            for path in (one.resolve() for one in files):
+                if path.is_relative_to(root) and path.is_file():
+                    return read_text(path, is_launch=True)
     except (OSError, ValueError, RuntimeError, PlanError):
         return None
     return None
+
+
+def _above(folder: Path) -> tuple[Path, ...]:
+    """Folders above one up to the root of its repository, and where none is seen a few."""
+    tree = folder.resolve()
+    if (tree / ".git").exists():
+        return ()
+    above = tuple(one for one in tree.parents[:ABOVE] if not Path.home().is_relative_to(one))
+    root = next((at for at, one in enumerate(above) if (one / ".git").exists()), ABOVE)
+    return above[: root + 1]
 
 
 def text_next_to(folder: Path, name: str) -> str | None:
@@ -91,9 +102,8 @@ def text_next_to(folder: Path, name: str) -> str | None:
     root of a repository as often as from their own folder.
     """
     own = name.startswith(("/", "~")) or ".." in name.split("/")
-    above = () if own else folder.resolve().parents[:ABOVE]
-    root = next((at for at, one in enumerate(above) if (one / ".git").exists()), ABOVE)
-    for path in (folder / name, Path(name), *(one / name for one in above[: root + 1])):
+    above = () if own else _above(folder)
+    for path in (folder / name, Path(name), *(one / name for one in above)):
         try:
             return read_text(path, is_launch=True)
         except PlanError:

@@ -1,4 +1,4 @@
-"""Files that a script sources or runs: opened in its folder tree alone, and never waited for."""
+"""Files that a script sources or runs: opened in its repository alone, and never waited for."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,7 @@ TREE = {
     "repo/examples/big/run.sh": "",
     "repo/examples/big/args.sh": "TP=4",
     "repo/examples/big/conf/more.sh": "PP=2",
+    "repo/examples/.git/HEAD": "",
     "repo/outside.sh": "TP=9; PP=9",
 }
 
@@ -60,6 +61,18 @@ def test_others_are_named_and_never_waited_for(run, name):
         name = "x" * 5000
     (problem,) = run(f"source {name}").problems
     assert (problem.cause, problem.verdict) == ("shell_unread", "unread")
+
+
+@pytest.mark.parametrize("root", ["repo", ""])
+def test_files_of_its_repository_above_the_script_are_followed(run, root):
+    git = Path("repo/examples/.git")
+    (git / "HEAD").unlink()
+    git.rmdir()
+    if root:
+        Path(root, ".git").mkdir()
+    launch = run('DIR=$(dirname "$0"); source "${DIR}/../../outside.sh"')
+    assert ([word.text for word in launch.arguments], launch.problems) == (["9", "9"], ())
+    assert run('DIR=$(dirname "$0"); source "${DIR}/../../../../etc/passwd"').problems
 
 
 def test_environments_of_programs_are_no_problem(run):
