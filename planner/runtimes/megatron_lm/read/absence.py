@@ -76,7 +76,10 @@ class Absence:
             if any(not check.broken(self._with(given, {**environment, name: t})) for t in "01"):
                 return "variable"
         filled = (self._with({**given, **more}, environment) for more in self._fillings(words))
-        return "option" if any(not check.broken(f) for f in (*self._elsewhere(), *filled)) else ""
+        others = (*self._elsewhere(), *filled)
+        if self.facts.dp is not None:  # else another launch, whose degrees fill no ranks
+            others = tuple(one for one in others if one.dp)
+        return "option" if any(not check.broken(one) for one in others) else ""
 
     def _looked_for(self, check: Check) -> tuple[Sequence[str], Sequence[str]]:
         """Options and variables that a check looks for in vain, one after the other."""
