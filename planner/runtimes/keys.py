@@ -242,19 +242,17 @@ def is_small(value: object) -> bool:
 
 def yaml_mapping(notes: Notes, text: str, file: str, instead: str) -> dict[str, object] | None:
     """Keys of a YAML; null, with a problem that ends with what to do: it is none."""
-    verdict: Verdict = "illegal"
     try:
         if len(text) > LARGEST_YAML:
             raise ValueError(f"more than {LARGEST_YAML // 1000} kB")
         config = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        verdict = "unread"
         says = f"{file} is no YAML: {' '.join(str(error).split())[:200]}: correct it"
     else:
         if isinstance(config, dict):
             return {str(name): value for name, value in config.items()}
         says = f"{file} holds no keys: {instead}"
-    notes.problem("unread_config", verdict, says, Place(file, None))
+    notes.problem("unread_config", "unread", says, Place(file, None))
     return None
 
 

@@ -104,7 +104,7 @@ def keys_of(notes: Notes, text: str, file: str) -> Keys | None:
         notes.problem("unread_config", "unread", says, where)
         return None
     says = f"{file} holds no object of keys: write one"
-    notes.problem("unread_config", "illegal", says, where)
+    notes.problem("unread_config", "unread", says, where)
     return None
 
 

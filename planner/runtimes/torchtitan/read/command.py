@@ -9,7 +9,7 @@ from trainplan.planner.runtimes.python_source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT
 from trainplan.planner.runtimes.torchtitan.read.config import Config
 from trainplan.planner.runtimes.torchtitan.write.facts import keys
-from trainplan.planner.shell import Verdict, Word
+from trainplan.planner.shell import Place, Problem, Verdict, Word
 
 SUBCOMMANDS = {
     "activation-checkpoint:none": None,
@@ -91,11 +91,7 @@ def _set(config: Config, option: Option) -> None:
     off = last.startswith("no_") and f"{section}{dot}{last[3:]}" in keys()
     name = f"{section}{dot}{last[3:]}" if off else option.name
     if name not in keys() and not name.startswith(OPEN):
-        says = f"torchtitan has no key {name}: correct or delete it"
-        if not config.notes.strict:
-            says = f"{name}: own of a fork or another release; the price is without"
-        verdict: Verdict = "illegal" if config.notes.strict else "unread"
-        config.notes.problem("unknown_key", verdict, says, option.word.place)
+        config.notes.problems.append(_unknown(name, option.word.place, strict=config.notes.strict))
         return
     text = option.word.text if option.value is None else f"{option.word.text} {option.value.text}"
     if option.value is not None and option.value.unresolved:
@@ -107,6 +103,17 @@ def _set(config: Config, option: Option) -> None:
     config.entries[name] = Entry(value, "stated", text, option.word.place)
 
 
+def _unknown(name: str, place: Place, *, strict: bool) -> Problem:
+    """A key of another release; where it bears on the step, the launch is not judged."""
+    if strict:
+        says = f"torchtitan has no key {name}: correct or delete it"
+        return Problem("unknown_key", "illegal", says, place)
+    says = f"{name}: own of a fork or another release; the price is without"
+    return Problem("unknown_key", "unread", says, place, absent=name.startswith(PRICED))
+
+
+PRICED = ("training.", "parallelism.", "activation_checkpoint.", "model.", "float8.")
+"""Sections that bear on the step."""
 OPEN = ("dataloader", "tokenizer", "optimizer", "checkpoint", "validator", "metrics", "profiler",
         "lr_scheduler", "loss", "override", "activation_checkpoint")  # fmt: skip
 """Sections with keys of the chosen class, which say nothing of the layout."""

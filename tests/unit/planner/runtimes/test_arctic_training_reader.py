@@ -108,7 +108,7 @@ def test_a_recipe_as_people_write_it():
         ("  seq_parallel_communication_data_type: bf16", "", "message_type", "unmodelled"),
         ("sequence_parallel_size: 8", "sequence_parallel_size: 3", "world_size", "illegal"),
         ("  max_length: 512_000", "", "unread_sequence", "unread"),
-        (RECIPE, "- a", "unread_config", "illegal"),
+        (RECIPE, "- a", "unread_config", "unread"),
         (RECIPE, "{", "unread_config", "unread"),
     ],
 )  # fmt: skip
