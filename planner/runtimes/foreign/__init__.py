@@ -13,7 +13,7 @@ from trainplan.planner.runtimes.foreign import megatron, sharded
 from trainplan.planner.runtimes.foreign.documents import Keys, keys_of, preset_keys
 from trainplan.planner.runtimes.foreign.tables import VALUE, Table, lifted, stated, tables
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
-from trainplan.planner.runtimes.training_script.names import TOWER, sees
+from trainplan.planner.runtimes.training_script.names import NAMES, TOWER, sees
 from trainplan.planner.shell import Launch, Problem, Word
 
 INSTEAD = "it is not read: give what it says to `plan search`, or the command that it starts"
@@ -29,6 +29,8 @@ IDLE = ("false", "null", "none", "", "0", "1", "[]", "0.0", "1.0")
 MOST_NAMED = 12
 FILE = "its file"
 """Key under which rules find the path of a configuration."""
+MOST_WORDS = 32
+"""Modules with adapters that are looked at."""
 HYDRA = "hydra"
 """Format of files that are known by those which they are joined to."""
 NOT_ADAPTING, ADAPTING = ("fsdp2", "torchtitan"), "accelerate"
@@ -134,9 +136,13 @@ def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Re
         return reading
     rank = stated(table.places.get("lora_rank", ()), own)
     own = {**table.usual(), **own}
-    modules = ",".join(name for name, rules in table.adapted.items() if stated(rules, own))
-    text = f"lora:rank={rank[1].text if rank else USUAL_RANK}"
-    text = request.train or (f"{text},modules={modules}" if modules else text)
+    text = f"lora:rank={rank[1].text if rank else USUAL_RANK},modules="
+    modules, left = _modules(table, own, job.model, text)
+    text = request.train or f"{text}{','.join(modules) or 'all'}"
+    if left and not request.train:
+        says = f"adapters of {', '.join(left)[:80]} are not priced: priced with {text}"
+        problem = Problem("adapter_modules", "unmodelled", says)
+        reading = replace(reading, problems=(*reading.problems, problem))
     try:
         model = with_trained(job.model, text)
     except PlanError as error:
@@ -148,6 +154,25 @@ def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Re
     runtime = ADAPTING if job.runtime in NOT_ADAPTING else job.runtime
     job = job.model_copy(update={"model": model, "runtime": runtime})
     return replace(reading, job=job, runtime=runtime, fields=(*reading.fields, field))
+
+
+def _modules(table: Table, own: Keys, model: ModelSpec, start: str) -> tuple[list[str], list[str]]:
+    """Modules with adapters that a model has, and names of others; none: all."""
+    found = stated(table.places.get("lora_modules", ()), own)
+    words = re.split(r"[\[\]\s,'\"]+", found[1].text)[:MOST_WORDS] if found else []
+    if {*NAMES["adapters"]["all"]} & {*words}:
+        return [], []
+    named = [name for name, rules in table.adapted.items() if stated(rules, own)]
+    modules: list[str] = []
+    left: list[str] = []
+    for word in (*named, *(one for one in words if one)):
+        try:
+            with_trained(model, start + word)
+        except PlanError:
+            left.append(word)
+        else:
+            modules.append(word)
+    return modules, left
 
 
 def _whose(table: Table, name: str, launch: Launch, reading: Reading) -> Problem:

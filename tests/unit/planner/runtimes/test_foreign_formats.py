@@ -655,3 +655,28 @@ def test_adapters_are_of_the_matrices_that_torchtune_says() -> None:
 def test_a_vision_tower_is_named(name: str, more: str, named: bool) -> None:  # noqa: FBT001
     reading = read(of_file(NEMO1 + more, name=name))
     assert any("vision tower" in one.says for one in reading.problems) is named
+
+
+@pytest.mark.parametrize(
+    ("launch", "modules", "left"),
+    [
+        (f"{VERL_FSDP} actor_rollout_ref.model.target_modules=[k_proj,v_proj]", "k_proj,v_proj", 0),
+        (f"{VERL_FSDP} actor_rollout_ref.model.target_modules=all-linear", "all", 0),
+        (f"{VERL_FSDP} actor_rollout_ref.model.target_modules=[q_proj,to_q]", "q_proj", 1),
+    ],
+)
+def test_adapters_are_of_the_modules_that_a_list_names(
+    launch: str, modules: str, left: int
+) -> None:
+    words = f"{launch} actor_rollout_ref.model.lora_rank=8"
+    reading = read(launches_of_script(words, "x.sh", {})[0])
+    assert reading.job is not None and reading.job.model.trained is not None
+    assert reading.job.model.trained.text == f"lora:rank=8,modules={modules}"
+    assert sum(one.cause == "adapter_modules" for one in reading.problems) == left
+
+
+def test_modules_of_nemo_1_have_names_of_their_own() -> None:
+    tuned = "lora_tuning: {adapter_dim: 16, target_modules: [attention_qkv, mlp_fc1]}"
+    reading = read(of_file(f"{NEMO1}  peft: {{peft_scheme: lora, {tuned}}}\n"))
+    assert reading.job is not None and reading.job.model.trained is not None
+    assert reading.job.model.trained.text == "lora:rank=16,modules=linear_qkv,linear_fc1"
