@@ -183,7 +183,8 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
             f"{launches[0].program.text[:80]} holds no keys that can be read (a template, or no "
             "mapping): give what it is rendered to, or the command that reads it"
         )
-    programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
+    trains = [one for one in launches if one.starter != "python"] or launches
+    programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in trains))[:SHOWN])
     names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
     raise UnsupportedError(
         f"no runtime is known to start {programs}: where it is one of {names}, name it with "

@@ -138,9 +138,11 @@ def test_an_exported_plan_checks_as_itself(tmp_path: Path):
         (("--set", "x", "a.sh"), ("NAME=VALUE",)),
         (("--set", "X=1", "--set", "X=2", "a.sh"), ("given twice",)),
         (("--", "ls", "-l"), ("starts no training",)),
+        (("helped.sh",), ("no runtime is known to start hello.py:",)),
         (("--", "torchrun", "hello.py"), ("no runtime is known to start hello.py",)),
     ],
 )
 def test_what_is_no_launch_is_said_in_one_line(arguments, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("helped.sh").write_text("python make.py\nsrun -N 2 --ntasks-per-node 8 python hello.py\n")
     refused(plan("check", *arguments), *words)

@@ -34,11 +34,27 @@ from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading
 from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
+BENCHMARKS = frozenset({"run_script.py", "setup_experiment.py"})
+"""Programs that choose a recipe by model, GPU and format. Source: Megatron-Bridge
+`scripts/performance/utils/utils.py`."""
+BENCHMARKED, COUNTED = "--model_recipe_name", "--num_gpus"
+NOT_TAKEN = re.compile(
+    r"--(use_megatron_fsdp|nccl_ub|cuda_graph_\w+|moe_\w+|recompute_\w+|activation_offload_layers"
+    r"|num_(layers|moe_experts)|hidden_size|first_k_dense_replace|pipeline_model_parallel_layout"
+    r"|use_tokendrop|optimizer_type|config_variant)"
+)
+"""Options of theirs that move a step and are no keys here."""
 ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
 """As `write_recipe.ADAPTERS` has it."""
 UNREAD_ADAPTERS = "which adapters it trains is not read"
 NESTED = "model.transformer."
-SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
+SWITCHES = frozenset(
+    {
+        *("--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "--dryrun"),
+        *("-d", "--detach", "--use_recipes", "--offline", "-en", "--enable_nsys"),
+        *("--export_nsys_sqlite", "--packed_sequence", "--head_only", "--is_long_convergence_run"),
+    }
+)
 NOT_OURS = frozenset(
     {
         *("device_max_connections", "fp8_gather_needs_sharding"),
@@ -63,16 +79,22 @@ def recognises(launch: Launch) -> bool:
     """Is it the program that runs recipes, or one of our exports?"""
     if launch.is_module:
         return launch.program.text == MODULE
-    return PurePosixPath(launch.program.text).name in PROGRAMS
+    name, words = PurePosixPath(launch.program.text).name, (one.text for one in launch.arguments)
+    chooses = any(LETTERS.get(one, one).startswith(BENCHMARKED) for one in words)
+    return name in PROGRAMS or (name in BENCHMARKS and chooses)
 
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
     written = _written(launch.arguments, strict=request.strict)
     recipe, problems = _recipe(launch, written, request)
+    launch = _counted(launch, written)
     if not launch.is_module and recipe is None:
         return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
-    keys, wrong = _own_keys(written.keys, recipe, strict=request.strict)
+    said = written.keys
+    if recipe and recipe.nested and BENCHMARKED in written.named:
+        said = {_nested(key): word for key, word in said.items()}
+    keys, wrong = _own_keys(said, recipe, strict=request.strict)
     table = key_table("megatron_bridge")
     every = _in_effect(_with_precision(_base(recipe) | keys))
     given = dict(options_of(table, every))
@@ -116,6 +138,51 @@ def read(launch: Launch, request: Request) -> Reading:
     if recipe and recipe.adapters:
         found = _adapted(found, recipe.adapters)
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
+
+
+def _counted(launch: Launch, written: Written) -> Launch:
+    """With the ranks and the GPU that a benchmark says, where the command does not."""
+    ranks, gpu = written.named.get(COUNTED), written.named.get("--gpu")
+    if BENCHMARKED not in written.named:
+        return launch
+    if ranks and not is_counted(launch):
+        each = written.named.get("--gpus_per_node")
+        launch = replace(launch, starter="python", ranks=ranks, gpus_per_node=each)
+    return replace(launch, gpu=launch.gpu or gpu)
+
+
+def _benchmark(written: Written) -> tuple[str, tuple[Problem, ...]]:
+    """The recipe that such options choose: of so many GPUs, else of the nearest number."""
+    named = written.named
+    said = {name: plain(word.text) for name, word in named.items()}
+    dtype = said.get("--compute_dtype", "bf16").replace("_", "")
+    head = f"{said[BENCHMARKED]}_{said.get('--task', 'pretrain')}_"
+    tail = f"gpu_{said.get('--gpu', 'h100')}_{dtype}_config"
+    wanted = said.get(COUNTED, "")
+    counts = [
+        int(count)
+        for name in recipes()
+        if name.startswith(head) and name.endswith(tail)
+        if (count := name[len(head) : -len(tail)]).isdigit()
+    ]
+    number = int(wanted) if re.fullmatch(r"[0-9]{1,7}", wanted) else 0
+    near = min(counts, key=lambda one: abs(one - number), default=number)
+    problems = []
+    unused = [
+        name
+        for name, text in said.items()
+        if NOT_TAKEN.fullmatch(name) and text.lower() not in ("false", "none", "null", "-1")
+    ]
+    place = named[BENCHMARKED].place
+    if near != number:
+        says = f"no recipe of {number} GPUs is recorded: that of {near}, with what the command says"
+        if "train.global_batch_size" not in written.keys:
+            says += "; a run scales its global batch with its replicas: say --global_batch_size"
+        problems.append(Problem("other_recipe", "unmodelled", says, place))
+    if unused:
+        says = f"not used in the price: {', '.join(unused)}"
+        problems.append(Problem("unused_options", "unread", says, place))
+    return f"{head}{near}{tail}", tuple(problems)
 
 
 def _in_effect(keys: dict[str, Word]) -> dict[str, Word]:
@@ -201,7 +268,7 @@ def _recipe(
     """What the recipe sets, by its text or as recorded; none of our own exports."""
     if launch.is_module:
         return None, ()
-    stem = written.named.get("--model")
+    stem = written.named.get("--model", written.named.get(BENCHMARKED))
     word = written.named.get("--recipe", stem)
     if word is None:
         says = "neither --recipe nor --model says which recipe runs: add one"
@@ -210,6 +277,9 @@ def _recipe(
     mode = written.named.get("--mode", NOTHING).text
     task = {"sft": "sft", "lora": "peft", "dora": "peft"}.get(mode, "pretrain")
     name = word.text if "--recipe" in written.named else f"{word.text}_{task}_config"
+    notes: tuple[Problem, ...] = ()
+    if word is written.named.get(BENCHMARKED):
+        name, notes = _benchmark(written)
     found = read_recipe(Sources(request.text_of, _root(launch.program.text)), name)
     if isinstance(found, Raised):
         says = f"{name[:80]} stops at {found.text}: take another recipe"
@@ -219,7 +289,7 @@ def _recipe(
         return None, (Problem("unread_recipe", "unread", says, word.place),)
     found = found or recipes().get(name)
     if found is not None:
-        return found, tuple(_unread(found, word, request))
+        return found, (*notes, *_unread(found, word, request))
     near = get_close_matches(name, recipes(), 3)
     hint = f" Near: {', '.join(near)}." if near else ""
     says = (

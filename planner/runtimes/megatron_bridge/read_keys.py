@@ -44,6 +44,12 @@ LETTERS = {
     "-vp": "--virtual_pipeline_model_parallel_size",
     "-ep": "--expert_model_parallel_size",
     "-etp": "--expert_tensor_parallel_size",
+    "-et": "--expert_tensor_parallel_size",
+    "-mr": "--model_recipe_name",
+    "-ng": "--num_gpus",
+    "-gn": "--gpus_per_node",
+    "-g": "--gpu",
+    "-c": "--compute_dtype",
 }
 
 

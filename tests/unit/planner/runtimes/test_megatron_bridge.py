@@ -1,6 +1,7 @@
 """Launches of Megatron-Bridge: a recipe, and keys over it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -140,3 +141,27 @@ def test_inputs_of_an_activation_in_fp8_are_read(value, expected):
     reading = read(f"--recipe llama3_70b_pretrain_config {line}")
     assert reading.legal
     assert reading.job.options.activation_func_fp8_input_store is expected
+
+
+BENCHMARK = (
+    "--model_family_name llama --model_recipe_name llama3_8b --num_gpus 16 --gpus_per_node 8 "
+    "--gpu h100 --compute_dtype fp8_cs --micro_batch_size 2 --context_parallel_size 2 --dump_env "
+    "--cuda_graph_impl local --use_megatron_fsdp false"
+)
+
+
+def test_options_of_a_benchmark_choose_its_recipe_and_say_its_ranks():
+    words = tuple(map(word, BENCHMARK.split()))
+    program = word("scripts/performance/setup_experiment.py")
+    own = Launch("python", program, is_module=False, arguments=words, environment={})
+    assert MEGATRON_BRIDGE.recognises(own)
+    reading = MEGATRON_BRIDGE.read(own, Request())
+    job, layout = reading.job, reading.layout
+    assert (job.model.name, job.training.precision) == ("llama3-8b", "fp8")
+    assert (job.cluster.num_gpus, layout.micro_batch_size, layout.cp) == (16, 2, 2)
+    assert "unknown_key" not in causes(reading)
+    says = " ".join(one.says for one in reading.problems)
+    assert "no recipe of 16 GPUs is recorded: that of 8" in says
+    assert "say --global_batch_size" in says
+    assert "not used in the price: --cuda_graph_impl" in says
+    assert not MEGATRON_BRIDGE.recognises(replace(own, arguments=()))
