@@ -34,8 +34,8 @@ from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading
 from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
-BENCHMARKS = frozenset({"run_script.py", "setup_experiment.py"})
-"""Programs that choose a recipe by model, GPU and format. Source: Megatron-Bridge
+BENCHMARKS = ("run_script.py", "setup_experiment.py")
+"""Ends of programs that choose a recipe by model, GPU and format. Source: Megatron-Bridge
 `scripts/performance/utils/utils.py`."""
 BENCHMARKED, COUNTED = "--model_recipe_name", "--num_gpus"
 NOT_TAKEN = re.compile(
@@ -81,7 +81,7 @@ def recognises(launch: Launch) -> bool:
         return launch.program.text == MODULE
     name, words = PurePosixPath(launch.program.text).name, (one.text for one in launch.arguments)
     chooses = any(LETTERS.get(one, one).startswith(BENCHMARKED) for one in words)
-    return name in PROGRAMS or (name in BENCHMARKS and chooses)
+    return name in PROGRAMS or (name.endswith(BENCHMARKS) and chooses)
 
 
 def read(launch: Launch, request: Request) -> Reading:

@@ -152,7 +152,7 @@ BENCHMARK = (
 
 def test_options_of_a_benchmark_choose_its_recipe_and_say_its_ranks():
     words = tuple(map(word, BENCHMARK.split()))
-    program = word("scripts/performance/setup_experiment.py")
+    program = word("scripts/performance/custom_setup_experiment.py")
     own = Launch("python", program, is_module=False, arguments=words, environment={})
     assert MEGATRON_BRIDGE.recognises(own)
     reading = MEGATRON_BRIDGE.read(own, Request())
