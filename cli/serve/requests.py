@@ -153,6 +153,10 @@ class CheckRequest(Request):
     runtime_version: str | None = Field(
         None, description="Release of it that runs, where no container of the launch names it."
     )
+    strict: bool = Field(
+        default=False,
+        description="An option that the release does not know, or that is missing, stops it.",
+    )
     profile: Profiles = ()
     memory_margin: MemoryMargin = 0.0
     time_limit: TimeLimit = None

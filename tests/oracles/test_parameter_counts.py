@@ -13,8 +13,9 @@ PLAIN = [
     name
     for name in preset_names()
     if {kind.mixer for kind in preset(name).kinds} <= {"full_attention", "sliding_attention"}
+    and preset(name).tower is None
 ]
-"""Presets of one decoder layer of attention; tests/golden counts the others' weights."""
+"""Presets of one decoder layer of attention without a tower; tests/golden counts the others."""
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -57,6 +57,10 @@ def test_matrices_of_a_layer_are_all_of_it_but_vectors_and_routers(name):
         router = router_params(kind, kind.moe) if kind.moe else 0
         rest = layer_params(kind) - own - router - kind.layer_weights
         width = 16 * kind.hidden_size + 8 * kind.intermediate_size
+        if linear := kind.linear_attention:  # its convolutions
+            keys = 2 * linear.num_key_heads * linear.key_head_dim
+            values = linear.num_value_heads * linear.value_head_dim
+            width += linear.conv_kernel * (keys + values)
         assert 0 <= rest <= width * (number if kind.moe and kind.moe.expert_bias else 1)
 
 
