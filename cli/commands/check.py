@@ -178,7 +178,7 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
             f"{launches[0].program.text[:80]} is of no format that is known (its keys: "
             f"{keys[:200]}): give the command that reads it, or what it says to `plan search`"
         )
-    if launches[0].starter == "file":
+    if launches[0].alone:
         raise UnsupportedError(
             f"{launches[0].program.text[:80]} holds no keys that can be read (a template, or no "
             "mapping): give what it is rendered to, or the command that reads it"

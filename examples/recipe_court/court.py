@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from judge import Row, judged
+from judge import Row, verdict_row
 from page import page, table
 from recipes import PROJECTS, Recipe
 
@@ -84,7 +84,7 @@ def _rows(roots: dict[str, Path], only: str, seconds: float, processes: int) -> 
     start = time.monotonic()
     with ProcessPoolExecutor(processes) as pool:
         tasks = {
-            pool.submit(judged, recipe, root, seconds): place
+            pool.submit(verdict_row, recipe, root, seconds): place
             for place, (recipe, root, _) in enumerate(todo)
         }
         for count, done in enumerate(as_completed(tasks), 1):

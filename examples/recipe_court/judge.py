@@ -57,7 +57,7 @@ class Seconds(Unlimited):
         return self.end - time.monotonic()
 
 
-def judged(recipe: Recipe, root: str, seconds: float) -> Row:
+def verdict_row(recipe: Recipe, root: str, seconds: float) -> Row:
     """Facts of one recipe: settings that were read, and the verdict on them."""
     os.chdir(root)
     row: Row = {

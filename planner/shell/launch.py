@@ -88,6 +88,11 @@ class Launch:
     problems: tuple[Problem, ...] = ()
     """Of the script itself: what was not taken or not read, and where."""
 
+    @property
+    def alone(self) -> bool:
+        """Is it a configuration, without the command that reads it?"""
+        return self.starter == "file"
+
 
 def number(word: Word | None) -> int | None:
     """A count that is known."""

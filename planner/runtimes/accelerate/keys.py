@@ -107,11 +107,11 @@ def keys_of(notes: Notes, launch: Launch, request: Request) -> Keys | None:
     """What a launch sets; null, with a problem: nothing can be read."""
     keys = Keys(notes)
     options = script_of(launch.starter_arguments).options
-    path = launch.program if launch.starter == "file" else options.get("config_file", (None,))[0]
+    path = launch.program if launch.alone else options.get("config_file", (None,))[0]
     if path is not None and not _of_file(keys, path, request):
         return None
     _of_options(keys, options)
-    if launch.starter not in ("file", RUNTIME):
+    if not launch.alone and launch.starter != RUNTIME:
         _of_environment(keys, launch.environment)
     for key, word in ((NODES, launch.nodes), (RANKS, launch.ranks)):
         if word is not None and number(word) is not None and launch.starter == RUNTIME:

@@ -54,7 +54,7 @@ STAGES = {"FULL_SHARD": 3, "1": 3, "SHARD_GRAD_OP": 2, "2": 2, "HYBRID_SHARD": 3
 
 def recognises(launch: Launch) -> bool:
     """By its starter, by the variables it sets, or as a YAML alone."""
-    if launch.starter == "file":
+    if launch.alone:
         return launch.format == mesh.RUNTIME
     return launch.starter == mesh.RUNTIME or mesh.SWITCHES[0] in launch.environment
 

@@ -53,7 +53,7 @@ MEGATRON = "pretrain_"
 
 def recognises(launch: Launch) -> bool:
     """By its starter, by an option of DeepSpeed, or as a JSON file alone."""
-    if launch.starter == "file":
+    if launch.alone:
         return launch.format == engine.RUNTIME
     return launch.starter == engine.RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
 
@@ -130,7 +130,7 @@ def job_of(
 
 def _keys(notes: Notes, launch: Launch, request: Request) -> Keys | None:
     """Keys of the JSON; null, with a problem: there is none to read."""
-    path = launch.program if launch.starter == "file" else _named(launch)
+    path = launch.program if launch.alone else _named(launch)
     if path is None:
         says = "the launch names no configuration of DeepSpeed, or its script has it: name a JSON"
         notes.problem("no_config", "unread", says, launch.program.place)
@@ -213,8 +213,8 @@ def _batch(
         )
         # ranks that are cut by a degree which is not stated would leave fewer replicas
         cut = bool(whole and product and product % whole == 0) and degrees.ranks == degrees.dp
-        whole_said = all_stated and not cut
-        keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=whole_said)
+        every = all_stated and not cut
+        keys.stops("micro_batch_divides_batch", says, engine.BATCH, engine.MICRO, stated=every)
         return None
     for key, names, used in ((engine.MICRO, MICROS, micro), (engine.STEPS, ACCUMULATIONS, steps)):
         entry = script.number(Notes(), *names)

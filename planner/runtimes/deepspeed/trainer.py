@@ -255,7 +255,7 @@ class Trainer:
 
     def recognises(self, launch: Launch) -> bool:
         """By its program, or as its YAML alone."""
-        if launch.starter == "file":
+        if launch.alone:
             return launch.format == self.traits.name.replace("-", "_")
         return PurePosixPath(launch.program.text).name in self.programs
 

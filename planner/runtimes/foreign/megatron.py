@@ -62,7 +62,7 @@ OF_DATA = frozenset(
 )
 """Options that move no step time and whose values a project may have its own of."""
 DEGREES = (own.TP, own.PP, own.CP)
-SAID = {"tp": own.TP, "pp": own.PP, "cp": own.CP, "ep": own.EP, "micro_batch_size": own.MICRO_BATCH}
+ROWS = {"tp": own.TP, "pp": own.PP, "cp": own.CP, "ep": own.EP, "micro_batch_size": own.MICRO_BATCH}
 """Fields that are named where the rest does not make a job."""
 
 
@@ -233,7 +233,7 @@ def _as_project(
     )
     job = reading.job
     if job is None:
-        fields = (*_said(flags, names, launch), *fields)
+        fields = (*_rows(flags, names, launch), *fields)
         problems = (*problems, *_lacking(table, flags, launch))
     return replace(
         reading,
@@ -315,9 +315,9 @@ def _in_keys(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"--[a-z0-9][a-z0-9-]*", lambda m: names.get(m[0], m[0]), text)
 
 
-def _said(flags: Flags, names: Mapping[str, str], launch: Launch) -> Iterator[Field]:
+def _rows(flags: Flags, names: Mapping[str, str], launch: Launch) -> Iterator[Field]:
     """Degrees and ranks of a launch that says no whole job."""
-    for name, key in SAID.items():
+    for name, key in ROWS.items():
         values = flags.get(key.flag)
         number = count(values[0]) if values else None
         if values and number is not None:

@@ -90,8 +90,8 @@ def read(
             says = first_complaint(error).text if isinstance(error, ValidationError) else str(error)
             problems = (*problems, Problem("bad_value", "unread", says))
     if job is None:
-        said = {name: n for name in (*NUMBERS, "micro_batch_size") if (n := facts.number(name))}
-        fields = (*facts.fields(said, "layout"), *found)
+        stated = {name: n for name in (*NUMBERS, "micro_batch_size") if (n := facts.number(name))}
+        fields = (*facts.fields(stated, "layout"), *found)
         return Reading(table.priced_as, "", None, None, fields, (*problems, *lacking))
     training = {n: getattr(job.training, n) for n in ("seq_length", "global_batch_size")}
     stated_layout = layout.model_dump(mode="json") if layout else {}

@@ -198,15 +198,13 @@ def ranks_stated(table: Table, keys: Mapping[str, Word], launch: Launch, inner: 
     replicas = count(dp)
     if replicas and dp is not None and ranks is None:
         ranks = moved(dp, str(replicas * inner))
-    if not (nodes or gpus or ranks) or (launch.nodes and launch.starter != FILE):
+    if not (nodes or gpus or ranks) or (launch.nodes and not launch.alone):
         return launch
     starter = "python" if launch.starter in ("torchrun", "deepspeed") else launch.starter
     return replace(launch, starter=starter, nodes=nodes, gpus_per_node=gpus, ranks=ranks)
 
 
 RANKS_OPEN = "how many ranks there are is not said in what was read: say --cluster NODESxGPUS:GPU"
-FILE = "file"
-"""Starter of a launch that is a configuration alone."""
 
 
 def moved(word: Word, text: str) -> Word:

@@ -53,7 +53,7 @@ def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout that the settings say."""
     notes = Notes(problems=list(launch.problems))
     place = launch.program.place
-    path = launch.program if launch.starter == "file" else Word(FILE, place)
+    path = launch.program if launch.alone else Word(FILE, place)
     text = text_of(notes, path, request)
     keys = None if text is None else _settings(notes, text, path.text)
     job, layout = (None, None) if keys is None else _read(keys, launch, request)

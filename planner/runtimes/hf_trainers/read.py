@@ -54,7 +54,7 @@ def recognises(launch: Launch) -> bool:
 
 
 def _table(launch: Launch) -> Table | None:
-    if launch.starter == "file":
+    if launch.alone:
         known = (one for one in TABLES if one.format and one.format == launch.format)
         return next(known, None)
     names = {launch.program.text, PurePosixPath(launch.program.text).name}
@@ -76,7 +76,7 @@ def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout that the engine under a trainer reads."""
     table = _table(launch) or SCRIPT
     own, behind = _split(launch)
-    path = None if launch.starter == "file" else _path(launch)
+    path = None if launch.alone else _path(launch)
     if table is SCRIPT and path is not None:
         notes = Notes(problems=list(launch.problems))
         text_of(notes, path, request)
@@ -115,7 +115,7 @@ def read(launch: Launch, request: Request) -> Reading:
 
 def _is_known(launch: Launch) -> bool:
     """Is its program, or its file, by its name one that transformers' Trainer runs?"""
-    return launch.starter == "file" or PurePosixPath(launch.program.text).name in SCRIPT.programs
+    return launch.alone or PurePosixPath(launch.program.text).name in SCRIPT.programs
 
 
 def _split(launch: Launch) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
@@ -144,7 +144,7 @@ def _options(
     names: dict[str, str] = {}
     for name, text in table.defaults.items():
         found[name] = _default(name, text)
-    path = launch.program if launch.starter == "file" else _path(launch)
+    path = launch.program if launch.alone else _path(launch)
     for options in (_of_file(table, launch, path, request), _named(words)):
         for name, (option, *values) in options.items():
             ours = table.keys.get(name, name)
@@ -224,7 +224,7 @@ def _word(value: object) -> str:
 
 def _counted(launch: Launch, options: Options, behind: tuple[Word, ...]) -> Launch:
     """The launch on as many ranks as a trainer that starts them by itself takes."""
-    if launch.starter not in ("file", CONSOLE):
+    if not launch.alone and launch.starter != CONSOLE:
         return launch
     given = [
         next((options[one][-1] for one in names if one in options), launch.environment.get(own))
@@ -328,7 +328,7 @@ def _fsdp_config(options: Options, request: Request) -> Mapping[str, object]:
 
 def _in_own_names(names: Mapping[str, str], launch: Launch, reading: Reading) -> Reading:
     """With the trainer's own names of options, and as its file has them."""
-    dashes = "" if launch.starter == "file" else "--"
+    dashes = "" if launch.alone else "--"
 
     def own_name(name: str) -> str:
         ours = name.removeprefix("--")
@@ -352,7 +352,7 @@ def _named_reading(table: Table, launch: Launch, options: Options, reading: Read
     added: list[Problem] = []
     if (
         table is SCRIPT
-        and launch.starter == "file"
+        and launch.alone
         and reading.runtime == mesh.RUNTIME
         and not {*("fsdp", "fsdp_config")} & {*options}
     ):

@@ -91,10 +91,10 @@ def read(launch: Launch, request: Request) -> Reading:
     launch = _counted(launch, written)
     if not launch.is_module and recipe is None:
         return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
-    said = written.keys
+    stated = written.keys
     if recipe and recipe.nested and BENCHMARKED in written.named:
-        said = {_nested(key): word for key, word in said.items()}
-    keys, wrong = _own_keys(said, recipe, strict=request.strict)
+        stated = {_nested(key): word for key, word in stated.items()}
+    keys, wrong = _own_keys(stated, recipe, strict=request.strict)
     table = key_table("megatron_bridge")
     every = _in_effect(_with_precision(_base(recipe) | keys))
     given = dict(options_of(table, every))
@@ -154,11 +154,11 @@ def _counted(launch: Launch, written: Written) -> Launch:
 def _benchmark(written: Written) -> tuple[str, tuple[Problem, ...]]:
     """The recipe that such options choose: of so many GPUs, else of the nearest number."""
     named = written.named
-    said = {name: plain(word.text) for name, word in named.items()}
-    dtype = said.get("--compute_dtype", "bf16").replace("_", "")
-    head = f"{said[BENCHMARKED]}_{said.get('--task', 'pretrain')}_"
-    tail = f"gpu_{said.get('--gpu', 'h100')}_{dtype}_config"
-    wanted = said.get(COUNTED, "")
+    stated = {name: plain(word.text) for name, word in named.items()}
+    dtype = stated.get("--compute_dtype", "bf16").replace("_", "")
+    head = f"{stated[BENCHMARKED]}_{stated.get('--task', 'pretrain')}_"
+    tail = f"gpu_{stated.get('--gpu', 'h100')}_{dtype}_config"
+    wanted = stated.get(COUNTED, "")
     counts = [
         int(count)
         for name in recipes()
@@ -170,7 +170,7 @@ def _benchmark(written: Written) -> tuple[str, tuple[Problem, ...]]:
     problems = []
     unused = [
         name
-        for name, text in said.items()
+        for name, text in stated.items()
         if NOT_TAKEN.fullmatch(name) and text.lower() not in ("false", "none", "null", "-1")
     ]
     place = named[BENCHMARKED].place

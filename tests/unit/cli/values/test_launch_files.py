@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch):
         'DIR=$(cd "$(dirname "$0")" && pwd); source $DIR/args.sh; source "${DIR}/conf/more.sh"',
         "source examples/big/args.sh; source ./examples/big/conf/more.sh",
         ". $(pwd)/args.sh; . $PWD/conf/more.sh",
-        "source /work/other/examples/big/args.sh; source $ROOT/examples/big/conf/more.sh",
+        "source /cluster/other/examples/big/args.sh; source $ROOT/examples/big/conf/more.sh",
         'source "$(dirname "${BASH_SOURCE[0]}")"/args.sh; source $(dirname $0)/conf/more.sh',
     ],
 )

@@ -289,22 +289,22 @@ def test_flagscale_is_read_with_the_train_file_that_it_names() -> None:
     assert (job.model.vocab_size, job.model.num_key_value_heads) == (152064, 4)
 
 
-def said_of_flagscale(more: str, name: str = "train") -> tuple[Reading, str]:
+def reading_of_flagscale(more: str, name: str = "train") -> tuple[Reading, str]:
     text = FLAGSCALE_TRAIN.replace("model:\n", f"model:\n{more}", 1)
     reading = read(of_file(text, name=name), "2x8:h100-sxm")
     return reading, " ".join(one.says for one in reading.problems)
 
 
 def test_a_switch_that_is_off_leaves_every_head_its_own_keys() -> None:
-    reading, says = said_of_flagscale("  group_query_attention: false\n  use_dualpipev: true\n")
+    reading, says = reading_of_flagscale("  group_query_attention: false\n  use_dualpipev: true\n")
     assert reading.job is not None and reading.job.model.num_key_value_heads == 28
     assert "num_query_groups 4 does nothing" in says and "DualPipeV" in says
 
 
 def test_a_folder_of_flagscale_names_what_is_no_language_model() -> None:
-    reading, says = said_of_flagscale("", "examples/rwkv/conf/train/3b")
+    reading, says = reading_of_flagscale("", "examples/rwkv/conf/train/3b")
     assert reading.job is None and "not priced" in says
-    reading, says = said_of_flagscale("", "examples/qwen2_5_vl/conf/train/7b")
+    reading, says = reading_of_flagscale("", "examples/qwen2_5_vl/conf/train/7b")
     assert reading.job is not None and "vision tower" in says
 
 
