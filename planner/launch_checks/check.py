@@ -7,6 +7,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.cases import Case
 from trainplan.planner.launch_checks.changed import Run, with_options
@@ -79,7 +80,7 @@ def check_launch(
         broken = () if layout is None else broken_rules(job, LayoutTable.of([layout]))[0]
     except PlanError as error:
         problem = Problem("not_priced", "unmodelled", str(error))
-        given = replace(reading, problems=(*reading.problems, problem))
+        given = replace(reading, job=_described(job), problems=(*reading.problems, problem))
         return LaunchCheck(given, None, (), None, (), "the job cannot be priced")
     judged = _compared(reading, broken)
     free = with_options(job, dict.fromkeys(FREE))
@@ -109,6 +110,15 @@ def check_launch(
         few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
     return LaunchCheck(judged, priced, slips, found, edits, untried, near.cut_off)
+
+
+def _described(job: Job) -> Job | None:
+    """The job where its runtime trains such a model at all; else there are no words for it."""
+    try:
+        traits_of(job)
+    except PlanError:
+        return None
+    return job
 
 
 def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[SettingChange, ...]:

@@ -146,3 +146,12 @@ def test_what_is_no_launch_is_said_in_one_line(arguments, words, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     Path("helped.sh").write_text("python make.py\nsrun -N 2 --ntasks-per-node 8 python hello.py\n")
     refused(plan("check", *arguments), *words)
+
+
+def test_adapters_without_a_narrow_format_are_read_and_not_priced():
+    words = ("torchrun", "--nproc_per_node", "8", "train.py", "--fsdp", "full_shard", "--use_peft")
+    more = ("--model_name_or_path", "Qwen/Qwen3-8B", "--max_length", "4096")
+    done = plan("check", *QUICK, "--json", "--", *words, *more)
+    assert done.code == 0, done.err
+    assert (done.json["legal"], done.json["job"], done.json["estimate"]) == (None, None, None)
+    assert any("16 bits" in one["says"] for one in done.json["problems"])
