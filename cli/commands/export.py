@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -42,7 +43,7 @@ with imported_on_answer():
     from trainplan.planner.launchers import trials as array_job
     from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
-    from trainplan.planner.runtimes import EXPORTERS, KeyLines, key_lines
+    from trainplan.planner.runtimes import EXPORTERS, TRAINERS, KeyLines, key_lines
 
 PLAN_FILE = "plan.json"
 
@@ -56,6 +57,12 @@ PLAN_FILE = "plan.json"
     show_default="the plan's own",
     metavar="RUNTIME",
     help=f"Training runtime whose options are written: {', '.join(names.EXPORTERS)}.",
+)
+@click.option(
+    "--trainer",
+    type=OneOf("trainer", names.TRAINERS),
+    help="Write the files of this project, which trains on the plan's runtime, instead of the "
+    "runtime's own.",
 )
 @click.option(
     "--launcher",
@@ -96,6 +103,7 @@ def command(
     launcher: str,
     output_dir: Path | None,
     *,
+    trainer: str | None,
     keys: str | None,
     trials: int | None,
     one_rank: int | None,
@@ -116,7 +124,10 @@ def command(
         raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
     if output_dir is not None:
         refuse_folder(output_dir, force=force)
-    launches = _launches(plan, candidate, runtime, launcher, trials=trials, one_rank=one_rank)
+    if trainer is not None and (runtime is not None or one_rank is not None):
+        raise UsageError("--trainer takes the plan's own runtime: leave --runtime, --one-rank out")
+    config = partial(_config, runtime, trainer)
+    launches = _launches(plan, candidate, config, launcher, trials=trials, one_rank=one_rank)
     if output_dir is not None:
         for one in launches:
             folder = output_dir / one.folder
@@ -143,10 +154,14 @@ class _Launch:
     """Inside that of the output."""
 
 
+Configure = Callable[[Job, Layout], LaunchConfig]
+"""The launch of a layout."""
+
+
 def _launches(
     plan: Path,
     candidate: int | None,
-    runtime: str | None,
+    config: Configure,
     launcher: str,
     *,
     trials: int | None,
@@ -158,25 +173,25 @@ def _launches(
             raise UsageError(
                 "--one-rank writes a script of its own: leave --trials, --launcher out"
             )
-        return (_of_one_rank(plan, candidate, runtime, one_rank),)
+        return (_of_one_rank(plan, candidate, config, one_rank),)
     if trials is None:
-        return (_launch(plan, candidate, runtime, launcher),)
+        return (_launch(plan, candidate, config, launcher),)
     if candidate is not None or launcher != "slurm":
         raise SpecError("--trials is for --launcher slurm, and takes no --candidate")
     text, job, _, _ = _read(plan, None)
     ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
     each = [
-        replace(_launch(plan, rank, runtime, "slurm"), folder=TRIAL.format(rank)) for rank in ranks
+        replace(_launch(plan, rank, config, "slurm"), folder=TRIAL.format(rank)) for rank in ranks
     ]
     array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
     files = (NewFile(array.name, array.text), NewFile(PLAN_FILE, text))
     return (_Launch(files, each[0].config, "sbatch"), *each)
 
 
-def _launch(plan: Path, candidate: int | None, runtime: str | None, launcher: str) -> _Launch:
+def _launch(plan: Path, candidate: int | None, configure: Configure, launcher: str) -> _Launch:
     """The launch of one layout."""
     text, job, layout, order = _read(plan, candidate)
-    config, start = _config(runtime, job, layout), launcher_named(launcher)
+    config, start = configure(job, layout), launcher_named(launcher)
     script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
     own = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
@@ -189,10 +204,10 @@ def _launch(plan: Path, candidate: int | None, runtime: str | None, launcher: st
     return _Launch(tuple(files), config, start.starts, tuple(sorted(others)))
 
 
-def _of_one_rank(plan: Path, candidate: int | None, runtime: str | None, rank: int) -> _Launch:
+def _of_one_rank(plan: Path, candidate: int | None, configure: Configure, rank: int) -> _Launch:
     """What runs one rank alone."""
     text, job, layout, _ = _read(plan, candidate)
-    config = _config(runtime, job, layout)
+    config = configure(job, layout)
     config, file = script_of_one_rank(config, job.cluster, rank)
     script = NewFile(file.name, file.text, executable=file.executable)
     return _Launch((script, NewFile(PLAN_FILE, text)), config)
@@ -215,10 +230,10 @@ def _show_keys(stated: KeyLines, *, as_json: bool) -> None:
         show("", *page)
 
 
-def _config(runtime: str | None, job: Job, layout: Layout) -> LaunchConfig:
-    """The launch of a layout by the runtime that is named, else by that of its job."""
+def _config(runtime: str | None, trainer: str | None, job: Job, layout: Layout) -> LaunchConfig:
+    """The launch of a layout by what is named, else by the runtime of its job."""
     name = runtime or job.runtime
-    export = _exporter(name)
+    export = TRAINERS[trainer] if trainer else _exporter(name)
     if job.cluster.on_cpu and not RUNTIMES[name].trains_on_cpu:
         raise UnsupportedError(f"{no_cpu(name)}: search with one of these")
     return export(job, layout)

@@ -145,6 +145,9 @@ fsdp2
 CHECKOUTS = _names("""
 megatron-lm megatron-bridge megatron-zero-bubble torchtitan deepspeed arctic-training accelerate
 """)
+TRAINERS = _names("""
+llama-factory
+""")
 KEY_TABLES = _names("""
 ms-swift verl nemo-rl llama-factory primus flagscale
 """)

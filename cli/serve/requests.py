@@ -205,6 +205,11 @@ class ExportRequest(Request):
         description="Training runtime that reads the files; null: the plan's own.",
         json_schema_extra=one_of(*names.EXPORTERS, None),
     )
+    trainer: str | None = Field(
+        None,
+        description="Write files of this project, over the plan's runtime; null: the runtime's.",
+        json_schema_extra=one_of(*names.TRAINERS, None),
+    )
     launcher: str = Field(
         "torchrun",
         description="What starts the ranks.",

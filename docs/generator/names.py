@@ -35,7 +35,7 @@ from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.comparisons.parameters import KNOBS
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
-from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 from trainplan.planner.runtimes.key_tables import OTHERS
 from trainplan.planner.settings.combinations import Level
 from trainplan.profiler.bench.items import ITEMS
@@ -103,6 +103,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],
+    "TRAINERS": TRAINERS,
     "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
     "MEASUREMENTS": ITEMS,

@@ -42,6 +42,7 @@ class Argument:
     """One option of the runtime's command line."""
 
     flag: str
+    """Empty where its values stand alone."""
     values: tuple[Value, ...]
     """Empty for a switch."""
     group: Group

@@ -264,7 +264,8 @@ def _argument(argument: Argument) -> str:
     if argument.assigned:
         words = (value for value in argument.values if isinstance(value, str))
         return shlex.quote(f"{argument.flag}={' '.join(words)}")
-    return " ".join((shlex.quote(argument.flag), *(_word(value) for value in argument.values)))
+    flag = (shlex.quote(argument.flag),) if argument.flag else ()
+    return " ".join((*flag, *(_word(value) for value in argument.values)))
 
 
 def _word(value: Value) -> str:

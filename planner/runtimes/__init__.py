@@ -22,6 +22,7 @@ runtime_chosen: the job under the first runtime that can, and why.
 schedule_csv: a program in torch's format "compute_only".
 SettingChange: one option or key, before and after.
 SHORT_RUNS: trial of every runtime whose launches print step times.
+TRAINERS: projects over runtimes whose files are written, by name.
 trial_launch: a launch that ends after a few steps.
 unknown_flags: options that an exporter writes and the sources of its runtime do not define.
 what_torch_lacks: the first thing of a program that torch's pipelines do not run.
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         schedule_csv,
         what_torch_lacks,
     )
+    from trainplan.planner.runtimes.trainers import TRAINERS
     from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 else:
     __getattr__ = door(__name__)

@@ -40,6 +40,9 @@ OPTIM, LISTS = "optim", "adamw_torch"
 LIGER = "use_liger_kernel"
 """Option of the script, and AdamW on lists of tensors. Source: huggingface/transformers
 `training_args.py`, OptimizerNames."""
+WIDE = "autocast_adapter_dtype"
+"""Switch of a trainer that makes adapters in fp32. Source: huggingface/peft `mapping_func.py`,
+get_peft_model."""
 VERSION = Option(f"{FSDP}.fsdp_version", 1)
 RESHARDS = Option(f"{FSDP}.fsdp_reshard_after_forward", default=True)
 POLICY = Option(RESHARDS.name, "FULL_SHARD")

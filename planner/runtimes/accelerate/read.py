@@ -8,6 +8,7 @@ and `accelerator.py`.
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from trainplan.costmodel.architecture import ModelSpec, Trained
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES
@@ -159,8 +160,7 @@ def _read(
     counted = keys.has(mesh.RANKS) or is_counted(launch) or request.cluster is not None
     degrees = _degrees(keys, ranks or ranks_of(launch, request), counted=counted)
     model, length = model_of(notes, request, script), sequence_of(notes, request, script)
-    quantised = model is not None and model.trained is not None and model.trained.quantised
-    _check_kind(keys, kind, quantised=quantised)
+    _check_kind(keys, kind, model.trained if model else None)
     if degrees is None or model is None or length is None:
         return None, None
     batch = _batch(notes, script, degrees, request)
@@ -183,9 +183,9 @@ def _read(
         training=TrainingSpec.model_validate(figures),
         cluster=cluster,
         runtime=mesh.RUNTIME,
-        options=_options(keys, degrees, script),
+        options=_options(keys, degrees, script, model),
     )
-    return job, _layout(keys, script, degrees, batch[0])
+    return job, _layout(keys, script, degrees, batch[0], model)
 
 
 def _kind(keys: Keys, ranks: int | None) -> str | None:
@@ -204,15 +204,15 @@ def _kind(keys: Keys, ranks: int | None) -> str | None:
     return None
 
 
-def _check_kind(keys: Keys, kind: str, *, quantised: bool) -> None:
-    if kind == "MULTI_GPU":
+def _check_kind(keys: Keys, kind: str, trained: Trained | None) -> None:
+    if kind == "MULTI_GPU" and not (trained and trained.adapts):
         says = "replicas of DistributedDataParallel are not priced: priced as FSDP2, weights kept"
         keys.problem("distributed_type", "unmodelled", says, mesh.KIND)
-    elif keys.of(mesh.VERSION) == 1:
+    elif kind == "FSDP" and keys.of(mesh.VERSION) == 1:
         if any(key.startswith(f"{mesh.PARALLEL}.") for key in keys.entries):
             says = "parallelism_config needs fsdp_version 2: set it"
             keys.stops("parallelism_needs_fsdp2", says, mesh.VERSION)
-        if not quantised:
+        if not (trained and trained.quantised):
             says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
             keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
     _check_fsdp(keys)
@@ -396,9 +396,13 @@ def _precision(keys: Keys) -> str:
     return precision
 
 
-def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
+def _options(keys: Keys, degrees: Degrees, script: Script, model: ModelSpec) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     options: dict[str, object] = {}
+    wide = script.switch(mesh.WIDE) if model.trained and model.trained.adapts else None
+    if wide is not None and wide.value:
+        options["adapter_dtype"] = "fp32"
+        keys.notes.note("options.adapter_dtype", wide._replace(value="fp32"))
     compiled = script.switch("torch_compile")
     if keys.of(mesh.BACKEND).lower() not in ("no", "eager", "false"):
         compiled = keys.entry(True, mesh.BACKEND)  # noqa: FBT003
@@ -427,10 +431,10 @@ def _options(keys: Keys, degrees: Degrees, script: Script) -> RuntimeOptions:
     return RuntimeOptions.model_validate(options)
 
 
-def _stage(keys: Keys) -> int:
-    """ZeRO stage of a policy of FSDP2, or of a strategy of FSDP1."""
-    if keys.of(mesh.KIND) == "MULTI_GPU":
-        return 2
+def _stage(keys: Keys, model: ModelSpec) -> int:
+    """ZeRO stage of a policy of FSDP2, or of a strategy of FSDP1; replicas are of adapters."""
+    if keys.of(mesh.KIND) != "FSDP":
+        return 0 if model.trained and model.trained.adapts else 2
     if keys.of(mesh.VERSION) == 2:
         return 3 if keys.of(mesh.RESHARDS) else 2
     strategy = keys.of(mesh.STRATEGY, keys.of(mesh.POLICY)).upper()
@@ -440,7 +444,7 @@ def _stage(keys: Keys) -> int:
     return STAGES.get(strategy, 3)
 
 
-def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
+def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int, model: ModelSpec) -> Layout:
     recompute, liger = script.switch(*CHECKPOINTINGS), script.switch(*LIGER)
     full = (recompute is not None and recompute.value) or keys.of(mesh.PARTS)
     layout = Layout.model_validate(
@@ -449,7 +453,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
             "cp": degrees.cp,
             "dp": degrees.dp,
             "dp_replicate": degrees.replicate,
-            "zero_stage": _stage(keys),
+            "zero_stage": _stage(keys, model),
             "micro_batch_size": micro,
             "tiled_loss": bool(liger and liger.value),
             **(FULL if full else {}),

@@ -174,7 +174,8 @@ def _of_file(table: Table, launch: Launch, path: Word | None, request: Request) 
     """What a file of arguments says; none: it is not named."""
     if path is None:
         return {}
-    name = path.text.rpartition("/")[2] if path.unresolved else path.text
+    is_open = path.unresolved or "$" in path.text
+    name = path.text.rpartition("/")[2] if is_open else path.text
     text = request.text_of(name) if "$" not in name else None
     if text is None and table is SCRIPT:
         return {}

@@ -1,10 +1,57 @@
-"""What differs between trainers, as data: names of their options, defaults, files they bring."""
+"""What differs between trainers, as data: names of their options, defaults, files they bring.
+
+Names are read by `keys` of a table, and written by the same, the other way round.
+"""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
+
+Settings = Mapping[str, Any]
+"""Keys of a trainer's own file, with their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What a plan becomes beside settings that `Table.keys` names: all of it in own keys."""
+
+    name: str
+    """As `plan export --trainer` has it."""
+    commit: str
+    module: str
+    """What every rank runs."""
+    file: str
+    """Of the settings."""
+    call: str
+    """Option that names it; empty: it stands alone."""
+    axes: Mapping[str, frozenset[str]]
+    """Choices of a layout that it has words for beside those that all have, by runtime."""
+    first: Settings
+    """Whatever the plan."""
+    data: Mapping[str, str]
+    """Keys whose values only the user knows: `NAME: what it is`."""
+    rows: Settings
+    """Rows of documents that see one another; empty: full rows are the user's matter."""
+    packed: Settings
+    """Rows of documents that do not; empty: it has none."""
+    whole: Settings
+    """Every weight is trained."""
+    adapters: Settings
+    """Adapters: of `{rank}`, `{alpha}` and `{modules}`, or these joined by commas, `{modules,}`."""
+    quantised: Settings
+    """Beside these, frozen weights in 4 bits."""
+    narrow: Settings
+    """States in bf16, nothing is cast; empty: it has no word for it."""
+    towers: Mapping[str, Settings] = field(default_factory=dict)
+    """A vision tower, by what of it is frozen."""
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Its words for values, by our name and value."""
+    more: Mapping[str, Settings] = field(default_factory=dict)
+    """Keys beside one, by our name, where that is on."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +87,20 @@ class Table:
     """What is not priced, by the command or the value of `stage` or `rl`."""
     batch: int = 0
     """Sequences of a step that it aims at where no accumulation is written; 0: it does not."""
+    writes: Writes | None = None
+    """How a plan becomes a file of it; null: none is written."""
+
+
+def _writes(read: dict[str, Any]) -> Writes:
+    axes = {runtime: frozenset(names) for runtime, names in read["axes"].items()}
+    return Writes(**{**read, "axes": axes, "notes": tuple(read.get("notes", ()))})
 
 
 def _table(text: str) -> Table:
     read: dict[str, Any] = json.loads(text)
     lists = {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
-    return Table(**{**read, **lists})
+    writes = _writes(read["writes"]) if "writes" in read else None
+    return Table(**{**read, **lists, "writes": writes})
 
 
 TABLES: tuple[Table, ...] = tuple(
@@ -54,3 +109,7 @@ TABLES: tuple[Table, ...] = tuple(
 )
 """In the order in which they are tried; the last is that of scripts in general."""
 SCRIPT = TABLES[-1]
+WRITTEN: Mapping[str, Table] = MappingProxyType(
+    {one.writes.name: one for one in TABLES if one.writes}
+)
+"""Those whose files are written, by the name that a user gives."""

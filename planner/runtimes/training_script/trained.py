@@ -141,7 +141,7 @@ def trained_file(job: Job, layout: Layout, traits: RuntimeTraits) -> ConfigFile 
     if trained and trained.adapts:
         imports.add("peft")
         rank = trained.rank or 0
-        modules = json.dumps(_modules(job.model))
+        modules = json.dumps(module_names(job.model))
         text = ADAPTERS.format(rank=rank, alpha=ALPHA_OVER_RANK * rank, modules=modules)
         parts.append(text)
         steps += (one.format(wide=job.options.adapter_dtype == "fp32") for one in ADAPTED)
@@ -189,7 +189,7 @@ def _reasons(job: Job) -> Iterator[str]:
         yield "the loss of some tokens is not written for logits that are capped: use loss_tokens=1"
 
 
-def _modules(model: ModelSpec) -> list[str]:
+def module_names(model: ModelSpec) -> list[str]:
     """Names of the matrices with adapters, of all layers."""
     there = (name for kind in model.kinds for name in adapted(kind))
     return list(dict.fromkeys(word for one in there for word in _names(model, one)))

@@ -1,0 +1,37 @@
+"""A project that trains what stands in files of its own, on the engine of a runtime."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.launch import LaunchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """One project."""
+
+    title: str
+    """As its authors call it."""
+    version: str
+    """Commit whose keys are written."""
+    runtimes: tuple[str, ...]
+    """Those whose plans it takes."""
+    export: Callable[[Job, Layout], LaunchConfig]
+    """What writes its files; the job is of one of the runtimes."""
+
+    def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
+        """The files of one layout, and what starts them.
+
+        Raises:
+            UnsupportedError: The project has no word for the runtime, or for a setting.
+            PlanError: As the exporter of the runtime.
+        """
+        if job.runtime not in self.runtimes:
+            raise UnsupportedError(
+                f"{self.title} trains plans of {' and '.join(self.runtimes)}, not of {job.runtime}:"
+                f" search with --runtime {self.runtimes[0]}, or leave --trainer out"
+            )
+        return self.export(job, layout)
