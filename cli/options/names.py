@@ -104,7 +104,8 @@ RUNTIMES = with_plugins(
     _names("""
 megatron-lm megatron-bridge nemo megatron-deepspeed megatron-zero-bubble torchtitan accelerate
 deepspeed arctic-training fsdp2 llm-foundry-fsdp fms-fsdp maxtext nanotron torch-eager
-zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony se-moe
+transformers zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony
+se-moe
 """),
 )
 RUNTIME_OPTIONS = _names("""

@@ -5,6 +5,7 @@ import numpy as np
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import MASK_BYTES
 from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import (
     Product,
@@ -73,8 +74,11 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
         shapes.machine, rate, [Product(tokens, vocab, h)], shapes.gradient_bytes
     )
     added = shapes.accumulation_seconds(_table_weights(shapes))
-    loss = _loss_seconds(shapes, shapes.storage * tokens * vocab)
     traits = shapes.traits
+    gathers, logits = traits.communication.gathers_logits, shapes.storage * tokens * vocab
+    logits = logits * shapes.table.tp if gathers else logits
+    loss = _loss_seconds(shapes, logits)
+    gathered = _gather_seconds(shapes, logits) * gathers
     tiles = loss_tiles(shapes.job, shapes.table, traits.tiling)
     tiles = np.where(shapes.table.tiled_loss == 1, tiles, 1.0)
     sums = traits.gradients.accumulated_bytes if traits.tiling.loss_chunks else shapes.storage
@@ -84,7 +88,10 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     exchange = shapes.tp_exchange
     return (
         pass_seconds(
-            shapes.size, gemm=products.forward, elementwise=loss / 2 + fixed, tp_comm=exchange / 2
+            shapes.size,
+            gemm=products.forward,
+            elementwise=loss / 2 + fixed,
+            tp_comm=exchange / 2 + gathered,
         ),
         pass_seconds(
             shapes.size,
@@ -94,6 +101,12 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
         ),
         products.weight + added,
     )
+
+
+def _gather_seconds(shapes: Shapes, logit_bytes: FloatColumn) -> FloatColumn:
+    """Seconds until every tensor rank has all logits. Source: `Communication.gathers_logits`."""
+    links = group(shapes.machine, shapes.table.tp, np.ones(shapes.size, dtype=np.int64))
+    return collective_seconds(shapes.machine, "all_gather", logit_bytes, links)
 
 
 def _loss_seconds(shapes: Shapes, logit_bytes: FloatColumn) -> FloatColumn:

@@ -301,7 +301,8 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
 
     None wait for the step where every layer is updated by itself; beside wider sums those of one
     micro batch may wait too.
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_with_sums`;
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_with_sums` and
+    `keeps_buckets`;
     `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
@@ -318,6 +319,8 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     alongside = traits.gradients.kept_with_sums & (sums > job.training.storage_bytes)
     waiting = job.training.storage_bytes * alongside
     whole_bytes = np.where(plain, job.training.storage_bytes, sums + waiting)
+    twice = traits.gradients.keeps_buckets & (table.zero_stage == 0) & (table.dp > 1)
+    whole_bytes = np.where(twice, 2 * whole_bytes, whole_bytes)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:

@@ -154,14 +154,15 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """Logits, their fp32 copy and gradient while the loss runs, of all tokens or of one tile.
 
     Source: `head_bytes_per_logit` of the runtime; Korthikanti et al., arXiv:2205.05198,
-    section 4.3; `loss_share`.
+    section 4.3; `loss_share`; `Communication.gathers_logits`.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
-    vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
     hidden = job.training.storage_bytes * tokens * job.model.hidden_size * trains_head(job.model)
     projected = tokens * projected_share(job, traits)
     made = projected * loss_share(job, traits, table)
-    loss = tile_bytes_per_logit(candidates) * made * vocab + hidden
+    cut = np.where(traits.communication.gathers_logits, 1, table.tp)
+    logits = padded_vocab(job.model.vocab_size, table.tp) / cut
+    loss = tile_bytes_per_logit(candidates) * made * logits + hidden
     loss = loss + table_sum_bytes(candidates)
     loss = loss + job.training.storage_bytes * projected * hidden_gradient_columns(candidates)
     if traits.autograd.weight_gradients:

@@ -33,6 +33,7 @@ from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
 from trainplan.costmodel.runtimes.traits.needs import NEEDS, USER_BUFFERS
+from trainplan.costmodel.runtimes.transformers import TRANSFORMERS
 
 RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
     "runtimes",
@@ -54,6 +55,7 @@ RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
             MAXTEXT,
             NANOTRON,
             TORCH_EAGER,
+            TRANSFORMERS,
             *METHOD_RUNTIMES,
         )
     },

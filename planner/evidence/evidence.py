@@ -9,6 +9,7 @@ from trainplan.costmodel.documents import PublishedRun
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.axes import Rows
 from trainplan.planner.evidence.distance import nearest
@@ -79,6 +80,13 @@ def evidence_on(on: Setup | Context, layout: Layout, known: Measurements | None 
         nearest=tuple(_near(far, run) for far, run in nearest(shape, known.runs, NEAREST)),
         beyond=known.beyond(Rows(on, LayoutTable.of([layout]))),
     )
+
+
+def was_published(runtime: str) -> bool:
+    """Is a scored run under a runtime, or under another over the same library?"""
+    library = RUNTIMES[runtime].library
+    names = {one for one, traits in RUNTIMES.items() if library and traits.library == library}
+    return any(run.shape.runtime in {runtime, *names} for run in measurements().runs)
 
 
 def is_inside(job: Job, layout: Layout, known: Measurements | None = None) -> bool:

@@ -13,7 +13,7 @@ from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.hardware import NodeGroup
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.uncertainty import BY_EVIDENCE, UNMEASURED, UNVALIDATED, Interval
-from trainplan.planner.evidence import OPTION, Evidence, NearRun
+from trainplan.planner.evidence import OPTION, Evidence, NearRun, was_published
 from trainplan.planner.plan import Plan, Reserve, Trusted
 
 KINDS = {
@@ -34,7 +34,8 @@ NOT_MEASURED = {"stand_in": "stand in from a like GPU", "assumed": "are assumed"
 def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Iterator[str]:
     """Whose errors gave its ends; nothing of a plan whose release knew other regimes.
 
-    A short page says it where numbers of the GPU are not measured on it.
+    A short page says it where numbers of the GPU are not measured on it, or no run was published
+    under the runtime or over its library.
     """
     if interval.regime == UNVALIDATED and verbose:
         yield (
@@ -43,15 +44,14 @@ def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Ite
         )
     known = catalog.intervals().regimes.get(interval.regime)
     rests = interval.regime.partition(" ")[0]
-    if known is None or not (verbose or rests in NOT_MEASURED):
+    unheard = rests in UNMEASURED and not was_published(job.runtime)
+    if known is None or not (verbose or rests in NOT_MEASURED or unheard):
         return
     if rests in UNMEASURED:
         gpus = " and ".join(sorted({group.gpu for group in job.cluster.groups}))
         why = "; ".join(_rests_on(job, rests)) or "it is as of sources that no fit saw"
-        yield (
-            f"Interval: no scored run of this kind is on {gpus} in {job.training.precision} under "
-            f"{job.runtime}; {why}."
-        )
+        which = f"of this kind is on {gpus} in {job.training.precision}"
+        yield f"Interval: no scored run {'is' if unheard else which} under {job.runtime}; {why}."
     elif interval.regime.startswith("calibrated"):
         yield "Interval: as far as published runs are off after one step of their family."
     else:

@@ -33,6 +33,9 @@ class Communication:
     gathers_query_heads: bool = False
     """Gathered keys and values have as many heads as the queries, and the gradients of both go
     round a ring in fp32 (torch.distributed); else they go as they are."""
+    gathers_logits: bool = False
+    """Tensor ranks gather the logits that each makes a part of, and take the loss of all of them;
+    else each takes that of its own part."""
     context_by_sequence: bool = False
     """Each sequence may be cut over as many context ranks as it needs."""
 

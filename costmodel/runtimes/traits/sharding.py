@@ -68,6 +68,8 @@ class Gradients:
     kept_with_sums: bool = False
     """Where sums are wider than weights, the gradients of a micro batch wait whole, as wide as
     weights, for the next backward pass."""
+    keeps_buckets: bool = False
+    """Replicas that share nothing reduce gradients in buckets, which hold each a second time."""
     copied_for_step: bool = False
     """Around the optimizer step gradients are copied: flat, and in wider types (DeepSpeed)."""
     caches_dummies: bool = False

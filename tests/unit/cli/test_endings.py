@@ -167,7 +167,7 @@ def test_without_gpus_a_runtime_that_needs_them_has_no_launch_files(tmp_path: Pa
     assert plan("export", made, *launch).code == 0
     refused(
         plan("export", made, *launch, "--runtime", "megatron-lm", "--force"),
-        "megatron-lm trains on no CPU, as fsdp2 and torch-eager do",
+        "megatron-lm trains on no CPU, as fsdp2 and torch-eager and transformers do",
     )
 
 

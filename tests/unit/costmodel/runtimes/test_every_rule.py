@@ -499,6 +499,80 @@ ROWS = {
         rows("fsdp2", {}, options={"fsdp_version": 2}),
         rows("accelerate", {}, options={"fsdp_version": 2}) + rows("fsdp2", {}),
     ),
+    "trainer_shards_one_way": (
+        rows(
+            "transformers",
+            {"dp": 4, "zero_stage": 1},
+            {"dp": 1, "zero_stage": 3},
+            {"dp": 4, "tp": 2, "zero_stage": 2},
+            {"dp": 2, "tp": 2, "zero_stage": 0},
+            {"dp": 4, "dp_replicate": 4, "zero_stage": 3},
+            {"cp": 2, "zero_stage": 0},
+        ),
+        rows(
+            "transformers",
+            {"dp": 4, "zero_stage": 2},
+            {"dp": 4, "tp": 2, "zero_stage": 3},
+            {"dp": 4, "zero_stage": 0},
+            {"tp": 2, "zero_stage": 0},
+            {"dp": 4, "dp_replicate": 2, "zero_stage": 3},
+            {"cp": 2, "zero_stage": 2},
+        ),
+    ),
+    "context_ranks_are_alone": (
+        rows("transformers", {"cp": 2, "tp": 2})
+        + rows("transformers", {"cp": 2, "ep": 2}, **experts()),
+        rows("transformers", {"cp": 2}, {"tp": 2}),
+    ),
+    "experts_follow_plans": (
+        rows(
+            "transformers",
+            {"tp": 2, "dp": 2},
+            {"dp": 4, "ep": 2, "etp": 2},
+            {"tp": 2, "dp": 4, "ep": 2},
+            {"dp": 4, "dp_replicate": 2, "ep": 4},
+            **experts(),
+        ),
+        rows(
+            "transformers",
+            {"tp": 2, "dp": 2, "etp": 2},
+            {"dp": 4, "ep": 4},
+            {"dp": 8, "dp_replicate": 2, "ep": 4},
+            **experts(),
+        )
+        + rows("transformers", {"tp": 2, "dp": 2}),
+    ),
+    "model_has_a_plan": (
+        rows("transformers", {"tp": 2}, model_type="gpt2")
+        + rows("transformers", {"tp": 2}, **MLA)
+        + rows("transformers", {"ep": 2}, model_type="jetmoe", **experts()),
+        rows("transformers", {"tp": 1}, model_type="gpt2")
+        + rows("transformers", {"tp": 2}, model_type="llama")
+        + rows("transformers", {"ep": 2}, model_type="mixtral", **experts()),
+    ),
+    "replicas_have_one_type": (
+        rows("transformers", {"zero_stage": 0}),
+        rows("transformers", {"zero_stage": 2})
+        + rows("transformers", {"zero_stage": 0}, state_precision="bf16")
+        + rows("transformers", {"zero_stage": 0}, precision="tf32")
+        + rows("transformers", {"zero_stage": 0}, optimizer="apollo-mini")
+        + rows("transformers", {"zero_stage": 0}, **LORA),
+    ),
+    "optimizer_takes_plain_tensors": (
+        rows("transformers", {"zero_stage": 3}, {"tp": 2, "zero_stage": 0}, optimizer="lion"),
+        rows("transformers", {"zero_stage": 0}, optimizer="lion")
+        + rows("transformers", {"zero_stage": 3}, {"tp": 2}, optimizer="adamw8bit"),
+    ),
+    "kernels_take_whole_weights": (
+        rows("transformers", {"tp": 2}, options={"compile": True})
+        + rows("transformers", {"ep": 2}, options={"liger": "0.6"}, **experts()),
+        rows("transformers", {"cp": 2}, options={"compile": True})
+        + rows("transformers", {"tp": 2}),
+    ),
+    "trains_in_bf16": (
+        rows("transformers", {}, precision="fp16") + rows("transformers", {}, precision="fp8"),
+        rows("transformers", {}) + rows("transformers", {}, precision="fp32"),
+    ),
     "quantised_weights_are_whole": (
         rows("deepspeed", {"zero_stage": 3}, **QLORA),
         rows("deepspeed", {"zero_stage": 2}, **QLORA)
