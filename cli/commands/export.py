@@ -41,11 +41,13 @@ with imported_on_answer():
     from trainplan.planner.launchers import launcher as launcher_named
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
+    from trainplan.planner.operations import with_operations
     from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, TRAINERS, KeyLines, key_lines
 
 PLAN_FILE = "plan.json"
+ADDITIONS = ("operations",)
 
 
 @page("export", "plan export plan.json --launcher slurm --output-dir launch")
@@ -94,6 +96,15 @@ PLAN_FILE = "plan.json"
     help="Instead of a launch: run_one_rank.sh, which runs this rank of the whole job on one GPU, "
     "communication faked, and logs its memory (Megatron-LM).",
 )
+@click.option(
+    "--with",
+    "additions",
+    type=OneOf("addition", ADDITIONS),
+    multiple=True,
+    help="operations: what a production launch has as well, as far as runtime and launcher have "
+    "it: asynchronous saves, exit signal, requeue, restarts, time-outs, NUMA binding, loggers, "
+    "variables of the network.",
+)
 @FORCE
 @JSON
 def command(
@@ -107,6 +118,7 @@ def command(
     keys: str | None,
     trials: int | None,
     one_rank: int | None,
+    additions: tuple[str, ...],
     force: bool,
     as_json: bool,
 ) -> None:
@@ -116,6 +128,8 @@ def command(
     as the paths of data and checkpoints, in variables that this command lists. With `--json` the
     files are printed as one document, and written where `--output-dir` is given, too.
     """
+    if additions and (keys is not None or one_rank is not None):
+        raise UsageError("--with adds to a launch script: leave --keys and --one-rank out")
     if keys is not None:
         _, job, layout, _ = _read(plan, candidate)
         _show_keys(key_lines(keys, job, layout), as_json=as_json)
@@ -126,8 +140,8 @@ def command(
         refuse_folder(output_dir, force=force)
     if trainer is not None and (runtime is not None or one_rank is not None):
         raise UsageError("--trainer takes the plan's own runtime: leave --runtime, --one-rank out")
-    config = partial(_config, runtime, trainer)
-    launches = _launches(plan, candidate, config, launcher, trials=trials, one_rank=one_rank)
+    way = _Way(partial(_config, runtime, trainer), launcher, operations="operations" in additions)
+    launches = _launches(plan, candidate, way, trials=trials, one_rank=one_rank)
     if output_dir is not None:
         for one in launches:
             folder = output_dir / one.folder
@@ -158,40 +172,50 @@ Configure = Callable[[Job, Layout], LaunchConfig]
 """The launch of a layout."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a layout is started."""
+
+    configure: Configure
+    launcher: str
+    operations: bool
+    """Are those of a production launch written?"""
+
+
 def _launches(
     plan: Path,
     candidate: int | None,
-    config: Configure,
-    launcher: str,
+    way: _Way,
     *,
     trials: int | None,
     one_rank: int | None,
 ) -> tuple[_Launch, ...]:
     """What is asked for, the one to start first."""
     if one_rank is not None:
-        if trials is not None or launcher != "torchrun":
+        if trials is not None or way.launcher != "torchrun":
             raise UsageError(
                 "--one-rank writes a script of its own: leave --trials, --launcher out"
             )
-        return (_of_one_rank(plan, candidate, config, one_rank),)
+        return (_of_one_rank(plan, candidate, way.configure, one_rank),)
     if trials is None:
-        return (_launch(plan, candidate, config, launcher),)
-    if candidate is not None or launcher != "slurm":
+        return (_launch(plan, candidate, way),)
+    if candidate is not None or way.launcher != "slurm":
         raise SpecError("--trials is for --launcher slurm, and takes no --candidate")
     text, job, _, _ = _read(plan, None)
     ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
-    each = [
-        replace(_launch(plan, rank, config, "slurm"), folder=TRIAL.format(rank)) for rank in ranks
-    ]
+    each = [replace(_launch(plan, rank, way), folder=TRIAL.format(rank)) for rank in ranks]
     array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
     files = (NewFile(array.name, array.text), NewFile(PLAN_FILE, text))
     return (_Launch(files, each[0].config, "sbatch"), *each)
 
 
-def _launch(plan: Path, candidate: int | None, configure: Configure, launcher: str) -> _Launch:
+def _launch(plan: Path, candidate: int | None, way: _Way) -> _Launch:
     """The launch of one layout."""
     text, job, layout, order = _read(plan, candidate)
-    config, start = configure(job, layout), launcher_named(launcher)
+    config, start = way.configure(job, layout), launcher_named(way.launcher)
+    if way.operations:
+        seconds, ordered = _step_seconds(text), bool(order)
+        config = with_operations(config, job, layout, way.launcher, seconds, ordered=ordered)
     script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
     own = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
@@ -202,6 +226,22 @@ def _launch(plan: Path, candidate: int | None, configure: Configure, launcher: s
     assert ours.isdisjoint(file.name for file in config.files)
     others = ours - {file.name for file in files}
     return _Launch(tuple(files), config, start.starts, tuple(sorted(others)))
+
+
+def _step_seconds(text: str) -> float:
+    """The planned step.
+
+    Raises:
+        SpecError: The plan has no estimate.
+    """
+    estimate = written(text).estimate
+    seconds = estimate.get("step_time_s") if isinstance(estimate, dict) else None
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise SpecError(
+            "the plan has no step time, of which --with operations takes the interval of saves: "
+            "write it anew with `plan search --output`"
+        )
+    return seconds
 
 
 def _of_one_rank(plan: Path, candidate: int | None, configure: Configure, rank: int) -> _Launch:

@@ -47,7 +47,7 @@ def command_line(
         elif Positional in marks:
             positional.append(str(value))
         else:
-            options += _option(name, value)
+            options += _option(field.alias or name, value)
     if any("\0" in word for word in (*words, *options, *positional)):
         raise SpecError("a text has a NUL character in it: take it out")
     return (*words, *options, "--", *positional)

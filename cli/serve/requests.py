@@ -223,6 +223,11 @@ class ExportRequest(Request):
         description="Instead of files, settings of this project over Megatron.",
         json_schema_extra=one_of(*names.KEY_TABLES, None),
     )
+    additions: tuple[str, ...] = Field(
+        (),
+        alias="with",
+        description="`operations`: what a production launch has as well.",
+    )
     output_dir: Annotated[
         str | None, New(), Field(description="Name of a new folder in that of --write-files.")
     ] = None

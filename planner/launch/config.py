@@ -11,7 +11,7 @@ PLACEHOLDER_STEPS = 1000
 """Optimizer steps where the job names no number of tokens."""
 
 
-Group = Literal["model", "layout", "recompute", "optimizer", "precision", "data"]
+Group = Literal["model", "layout", "recompute", "optimizer", "precision", "data", "operations"]
 """Heading under which an argument is printed."""
 
 
@@ -48,6 +48,10 @@ class Argument:
     group: Group
     assigned: bool = False
     """Written `flag=value` in one word, as keys of a configuration are."""
+    reason: str = ""
+    """One line: why it is set; empty: the plan says so."""
+    given: str = ""
+    """Variable without which it is left out; empty: it is always written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,41 @@ class RequiredVariable:
     name: str
     sentence: str
     """What it is, said when it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultVariable:
+    """A variable of the script that the user may set before."""
+
+    name: str
+    value: str
+    """Bash between double quotes, which may name other variables."""
+    sentence: str
+    """What it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What a launcher does to keep a long run going."""
+
+    restarts: int
+    """Of torchrun, after a process failed; 0: its rendezvous takes none."""
+    signal: str
+    """On which the program saves and ends, as `USR1`; empty: on none."""
+    warning_seconds: int
+    """Between the signal and the end of the time."""
+    save_minutes: int
+    """Of the time limit, kept for the last checkpoint."""
+
+    @property
+    def torchrun(self) -> str:
+        """Options of torchrun, each with a space before it.
+
+        Source: torch 2.14 `distributed/run.py`; `numa/binding.py` binds a process to the node of
+        its GPU, since torch 2.9.
+        """
+        restarts = f" --max_restarts {self.restarts}" if self.restarts else ""
+        return f"{restarts} --numa_binding node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +150,10 @@ class LaunchConfig:
     """What `files` set, flat: `("parallelism.tensor_parallel_degree", "8")`, in their order."""
     read_back: bool = True
     """Does `plan check` read this launch?"""
+    defaults: tuple[DefaultVariable, ...] = ()
+    """Variables that the arguments name, and that the user may set."""
+    operations: Operations | None = None
+    """Null: the launcher only starts it."""
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:

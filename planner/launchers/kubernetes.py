@@ -22,6 +22,8 @@ from trainplan.planner.launchers.script import (
 )
 
 NAME = "trainplan"
+RETRIES = 3
+"""Of a job whose pods fail, where operations are written. Source: assumed, as those of torchrun."""
 IMAGE = "IMAGE"
 """Stands where the user's own container image goes: Kubernetes refuses capitals in one."""
 MANIFEST = "job.yaml"
@@ -82,9 +84,17 @@ def pytorchjob(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...
             "apiVersion": "kubeflow.org/v1",
             "kind": "PyTorchJob",
             "metadata": {"generateName": f"{NAME}-"},
-            "spec": {"nprocPerNode": str(gpus), "pytorchReplicaSpecs": replicas},
+            "spec": {
+                "nprocPerNode": str(gpus),
+                **_retries(config),
+                "pytorchReplicaSpecs": replicas,
+            },
         },
     )
+
+
+def _retries(config: LaunchConfig) -> dict[str, object]:
+    return {"runPolicy": {"backoffLimit": RETRIES}} if config.operations else {}
 
 
 def _resources(cluster: ClusterSpec, gpus: int) -> dict[str, object]:

@@ -20,6 +20,7 @@ from trainplan.planner.launchers.script import (
     num_nodes,
     requirements,
     script,
+    signal_passed,
 )
 
 ADDRESS = (RequiredVariable("MASTER_ADDR", "the address of the first node"),)
@@ -45,6 +46,7 @@ def mpi(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ())
         (*hosts, f'export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'),
         exports(config.environment),
         argument_arrays(config),
+        signal_passed(config),
         _start(config, nodes, gpus),
     )
 

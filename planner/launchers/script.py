@@ -225,10 +225,18 @@ def exports(variables: Iterable[EnvironmentVariable]) -> Iterator[str]:
 
 
 def argument_arrays(config: LaunchConfig) -> Iterator[str]:
-    """One bash array per group of arguments."""
+    """What the user may set, then one bash array per group of arguments."""
+    for one in config.defaults:
+        yield f"# {one.sentence}"
+        yield f'{one.name}="${{{one.name}:-{one.value}}}"'
     for group, arguments in _grouped(config):
         yield f"{_array(group)}=("
-        yield from (f"  {_argument(argument)}" for argument in arguments)
+        reason = ""
+        for argument in arguments:
+            if argument.reason != reason:
+                yield f"  # {one_line(argument.reason)}"
+            reason = argument.reason
+            yield f"  {_argument(argument)}"
         yield ")"
 
 
@@ -261,11 +269,15 @@ def _array(group: str) -> str:
 
 
 def _argument(argument: Argument) -> str:
-    if argument.assigned:
-        words = (value for value in argument.values if isinstance(value, str))
-        return shlex.quote(f"{argument.flag}={' '.join(words)}")
-    flag = (shlex.quote(argument.flag),) if argument.flag else ()
-    return " ".join((*flag, *(_word(value) for value in argument.values)))
+    if not argument.assigned:
+        flag = (shlex.quote(argument.flag),) if argument.flag else ()
+        words = " ".join((*flag, *map(_word, argument.values)))
+    elif isinstance(argument.values[0], UserVariable):
+        words = f'{shlex.quote(argument.flag)}="${argument.values[0].name}"'
+    else:
+        values = (value for value in argument.values if isinstance(value, str))
+        words = shlex.quote(f"{argument.flag}={' '.join(values)}")
+    return f"${{{argument.given}:+{words}}}" if argument.given else words
 
 
 def _word(value: Value) -> str:
@@ -274,9 +286,27 @@ def _word(value: Value) -> str:
     return f'"${value.name}"' if isinstance(value, UserVariable) else shlex.quote(value)
 
 
+def torchrun_of(config: LaunchConfig, cluster: ClusterSpec) -> str:
+    """The torchrun of a node, with its number of nodes and processes, and what keeps it going."""
+    more = config.operations.torchrun if config.operations else ""
+    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    return f"torchrun --nnodes {nodes} --nproc_per_node {gpus}{more}"
+
+
+def signal_passed(config: LaunchConfig) -> Iterator[str]:
+    """A signal that the program handles ends nothing else: who ignores it hands that down.
+
+    Source: POSIX, `exec`: signals that are ignored stay so; torchrun handles TERM itself.
+    """
+    signal = config.operations.signal if config.operations else ""
+    if signal and signal != "TERM":
+        yield f"# {signal} makes the program save and end, and ends no other process"
+        yield f'trap "" {signal}'
+
+
 def manifest_script(config: LaunchConfig, rendezvous: tuple[str, ...], cluster: ClusterSpec) -> str:
     """The script of a node that a manifest hands over: it brings its files, and starts torchrun."""
-    start = f"exec torchrun --nnodes {num_nodes(cluster)} --nproc_per_node {gpus_per_node(cluster)}"
+    start = f"exec {torchrun_of(config, cluster)}"
     return script(
         ("set -euo pipefail",),
         requirements(config),

@@ -32,6 +32,8 @@ ACCELERATORS = {
 }
 """SkyPilot's names of accelerators, by ours."""
 
+RECOVERY = {"job_recovery": {"max_restarts_on_errors": 3}}
+"""Of a managed job. Source: skypilot 0.14.1 `utils/schemas.py`, job_recovery."""
 RENDEZVOUS = (
     '--node_rank "$SKYPILOT_NODE_RANK"',
     "--master_addr \"${SKYPILOT_NODE_IPS%%$'\\n'*}\"",  # the first of the lines
@@ -52,7 +54,10 @@ def skypilot(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] 
     document = {
         "name": "trainplan",
         "num_nodes": nodes,
-        "resources": {"accelerators": f"{ACCELERATORS[kinds[0]]}:{gpus}"},
+        "resources": {
+            "accelerators": f"{ACCELERATORS[kinds[0]]}:{gpus}",
+            **(RECOVERY if config.operations else {}),
+        },
         "envs": {variable.name: "" for variable in config.required_environment},
         "run": manifest_script(config, RENDEZVOUS, cluster),
     }

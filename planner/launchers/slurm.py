@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.planner.launch import LaunchConfig
+from trainplan.planner.launch import LaunchConfig, Operations
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,
@@ -19,8 +19,14 @@ from trainplan.planner.launchers.script import (
     program,
     requirements,
     script,
+    signal_passed,
+    torchrun_of,
 )
 
+TIME_LIMIT = "24:00:00"
+"""A placeholder, which an option of sbatch overrides."""
+LONGEST_STEP = 10
+"""Minutes that a step and its checkpoint may take after the time to end. Source: assumed."""
 ARBITRARY = " --distribution=arbitrary"
 """Tasks go to the nodes in the order of SLURM_HOSTFILE."""
 SUBMITTED_FROM = (
@@ -32,12 +38,12 @@ SUBMITTED_FROM = (
 
 def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Hand it to `sbatch` with the variables of the runtime set."""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
     return script(
         (
             "#!/usr/bin/env bash",
             *directives(cluster),
             *(_named(order) if order else _segments(cluster)),
+            *_kept_going(config.operations),
             *head(config),
         ),
         ("set -euo pipefail",),
@@ -45,8 +51,10 @@ def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = (
         alongside(config, SUBMITTED_FROM),
         exports(config.environment),
         _ordered(order) if order else _rendezvous(),
+        _time_left(config.operations),
         argument_arrays(config),
-        _start(config, nodes, gpus, ARBITRARY if order else ""),
+        _start(config, cluster, ARBITRARY if order else ""),
+        _again(config.operations),
     )
 
 
@@ -93,13 +101,64 @@ def _ordered(order: tuple[str, ...]) -> Iterator[str]:
     yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
 
 
-def _start(config: LaunchConfig, nodes: int, gpus: int, more: str) -> Iterator[str]:
+def _kept_going(operations: Operations | None) -> Iterator[str]:
+    """The job comes back after a failed node or a preemption, and hears of its end before.
+
+    Source: man sbatch, `--requeue`, `--open-mode`, `--time`, and `--signal`, which without `B:`
+    goes to the steps.
+    """
+    if operations:
+        yield f"#SBATCH --time={TIME_LIMIT}"
+        yield "#SBATCH --requeue"
+        yield "#SBATCH --open-mode=append"
+    if operations and operations.signal:
+        yield f"#SBATCH --signal={operations.signal}@{operations.warning_seconds}"
+
+
+def _time_left(operations: Operations | None) -> Iterator[str]:
+    """Source: man sbatch, SLURM_JOB_END_TIME."""
+    if operations and operations.signal:
+        left = f"((SLURM_JOB_END_TIME - $(date +%s)) / 60 - {operations.save_minutes})"
+        yield "# minutes until the time limit, less those that the last checkpoint takes"
+        yield f'EXIT_MINUTES="${{EXIT_MINUTES:-${{SLURM_JOB_END_TIME:+$({left})}}}}"'
+
+
+def _again(operations: Operations | None) -> Iterator[str]:
+    """A job that ended shortly before its limit goes on in another; one that is done ends early.
+
+    One whose whole time is no longer than that would come back for ever.
+    """
+    if operations and operations.signal:
+        near = (operations.save_minutes + LONGEST_STEP) * 60
+        yield "# it saved and ended before the time limit: back into the queue, where it resumes"
+        yield 'if [[ -n "${SLURM_JOB_END_TIME:-}" ]]; then'
+        yield f"  if (( SECONDS > {near} && SLURM_JOB_END_TIME - $(date +%s) < {near} )); then"
+        yield '    scontrol requeue "$SLURM_JOB_ID"'
+        yield "  fi"
+        yield "fi"
+
+
+def _start(config: LaunchConfig, cluster: ClusterSpec, more: str) -> Iterator[str]:
     """One task per node; its number is known only inside the task, hence the inner shell."""
     yield "# without --cpu-bind=none the one task of a node could be tied to one core"
     yield f"srun --kill-on-bad-exit=1 --cpu-bind=none{more} bash -c '"
-    yield f'  exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --node_rank "$SLURM_PROCID" \\'
-    yield '    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT" "$@"'
+    yield from (f"  {line}" for line in signal_passed(config))
+    yield f"  exec {torchrun_of(config, cluster)} {_numbered(config)} \\"
+    yield f'    {_met(config)} "$@"'
     yield f"' task \\\n  {program(config)}"
+
+
+def _numbered(config: LaunchConfig) -> str:
+    """How a node gets its number: torchrun restarts nodes that number themselves alone."""
+    restarts = config.operations is not None and config.operations.restarts
+    return "--rdzv_backend c10d" if restarts else '--node_rank "$SLURM_PROCID"'
+
+
+def _met(config: LaunchConfig) -> str:
+    """Where the nodes meet."""
+    if config.operations is not None and config.operations.restarts:
+        return '--rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT" --rdzv_id "$SLURM_JOB_ID"'
+    return '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"'
 
 
 SLURM = Launcher("run.sbatch", slurm, starts="sbatch")

@@ -11,13 +11,14 @@ from trainplan.planner.launchers.script import (
     alongside,
     argument_arrays,
     exports,
-    gpus_per_node,
     head,
     no_order,
     num_nodes,
     program,
     requirements,
     script,
+    signal_passed,
+    torchrun_of,
 )
 
 RENDEZVOUS = (
@@ -32,9 +33,8 @@ MEETING = (
 
 def torchrun(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Run it once on every node; `order` names them in rank order."""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    required = RENDEZVOUS if nodes > 1 else ()
-    return _script(config, required, _start(config, nodes, gpus), _numbers(order))
+    required = RENDEZVOUS if num_nodes(cluster) > 1 else ()
+    return _script(config, required, _start(config, cluster), _numbers(order))
 
 
 def torchrun_c10d(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
@@ -43,10 +43,9 @@ def torchrun_c10d(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, 
     Source: torch.distributed.run, --rdzv-backend c10d.
     """
     no_order(order, "the rendezvous")
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
-    if nodes == 1:
+    if num_nodes(cluster) == 1:
         return torchrun(config, cluster)
-    command = f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus} --rdzv_backend c10d"
+    command = f"exec {torchrun_of(config, cluster)} --rdzv_backend c10d"
     start = (
         f"{command} \\",
         '  --rdzv_endpoint "$RDZV_ENDPOINT" --rdzv_id "$RDZV_ID" \\',
@@ -68,6 +67,7 @@ def _script(
         alongside(config, OWN_FOLDER),
         exports(config.environment),
         argument_arrays(config),
+        signal_passed(config),
         start,
     )
 
@@ -81,9 +81,9 @@ def _numbers(order: tuple[str, ...]) -> Iterator[str]:
         yield from (f"#   {number} on {name}" for number, name in enumerate(order))
 
 
-def _start(config: LaunchConfig, nodes: int, gpus: int) -> Iterator[str]:
-    command = f"exec torchrun --nnodes {nodes} --nproc_per_node {gpus}"
-    if nodes == 1:
+def _start(config: LaunchConfig, cluster: ClusterSpec) -> Iterator[str]:
+    command = f"exec {torchrun_of(config, cluster)}"
+    if num_nodes(cluster) == 1:
         yield f"{command} --standalone \\\n  {program(config)}"
         return
     yield f'MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'

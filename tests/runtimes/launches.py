@@ -15,13 +15,16 @@ import json, os, sys
 json.dump({{"words": sys.argv[1:], "environment": dict(os.environ)}}, open("launch.json", "w"))
 """
 NODE = {"NODE_RANK": "0", "MASTER_ADDR": "localhost"}
-VALUED = ("--nnodes", "--nproc_per_node", "--node_rank", "--master_addr", "--master_port")
+VALUED = (
+    "--nnodes", "--nproc_per_node", "--node_rank", "--master_addr", "--master_port",
+    "--max_restarts", "--numa_binding",
+)  # fmt: skip
 
 
-def launch(plan, runtime: str, folder: Path, edit=lambda config: config) -> dict:
+def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=()) -> dict:
     """Exports a plan into a folder, edited, and starts it there, as far as torchrun.
 
-    Variables that only the user knows are their names in small letters.
+    Variables that only the user knows are their names in small letters, but for those `given`.
     """
     job = plan.job(runtime)
     config = edit(EXPORTERS[runtime](job, plan.layout))
@@ -33,7 +36,8 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config) -> dict
     recorder = folder / "torchrun"
     recorder.write_text(RECORDER, "utf-8")
     recorder.chmod(0o755)
-    stated = {one.name: one.name.lower() for one in config.required_environment} | NODE
+    required = {one.name: one.name.lower() for one in config.required_environment}
+    stated = required | NODE | dict(given)
     if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
         (folder / config.entry_point.file).touch()
         stated[config.entry_point.folder.name] = str(folder)

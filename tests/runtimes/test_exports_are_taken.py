@@ -41,7 +41,8 @@ def planned(plan):
 def test_the_runtime_takes_the_plan_and_understands_its_layout(runtime, plan, of):
     verdict = of(runtime)[plan.name]
     assert verdict["refusal"] is None
-    understood, intended = verdict["understood"], planned(plan)
+    understood, intended = dict(verdict["understood"]), planned(plan)
+    understood.pop("operations", None)
     assert understood == {name: intended[name] for name in understood}
 
 
@@ -50,11 +51,32 @@ def test_a_launch_that_lacks_a_rank_is_refused(runtime, of):
     assert of(runtime)["lacks a rank"]["refusal"]
 
 
+@pytest.mark.parametrize("runtime", PLANS)
+def test_a_production_launch_is_taken_with_the_same_layout(runtime, of):
+    verdict = of(runtime)["operations"]
+    assert verdict["refusal"] is None
+    plain = of(runtime)[PLANS[runtime][0].name]["understood"]
+    assert verdict["understood"] | {"operations": None} == plain | {"operations": None}
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "torchtitan"])
+def test_what_operations_ask_for_is_what_the_runtime_then_does(runtime, of):
+    """Megatron-LM switches asynchronous saves off where their worker is not asked for."""
+    stated = of(runtime)["operations"]["understood"]["operations"]
+    assert stated["save_interval"] == 180
+    assert stated["async_save"]
+    if runtime != "torchtitan":
+        assert stated["exit_minutes"] == 100
+        assert stated["exit_signal"] == "SIGUSR1"
+        assert stated["wandb_project"] == "project"
+
+
 @pytest.mark.parametrize("runtime", [one for one in PLANS if one in SHORT_RUNS])
 def test_a_trial_of_the_first_plan_is_taken_with_the_same_layout(runtime, of):
     verdict = of(runtime)["a trial"]
     assert verdict["refusal"] is None
-    assert verdict["understood"] == of(runtime)[PLANS[runtime][0].name]["understood"]
+    plain = of(runtime)[PLANS[runtime][0].name]["understood"]
+    assert verdict["understood"] | {"operations": None} == plain | {"operations": None}
 
 
 @pytest.mark.parametrize("runtime", PLANS)

@@ -11,7 +11,16 @@ import pytest
 
 from tests.runtimes.launches import launch
 from tests.runtimes.plans import PLANS
+from trainplan.planner.operations import with_operations
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
+
+STATED = {"EXIT_MINUTES": "100", "WANDB_PROJECT": "project"}
+"""What the user may set of operations."""
+
+
+def of_production(config, job, plan):
+    return with_operations(config, job, plan.layout, "torchrun", 10.0)
+
 
 as_a_trial = partial(trial_launch, steps=12, given=())
 CHECKERS = Path(__file__).parent / "checkers"
@@ -32,8 +41,9 @@ CHECKOUTS = {
 def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     """By the name of the plan: `refusal`, null where it is accepted, and what was `understood`.
 
-    Two more are of the first plan: "lacks a rank" on a rank too few, and "a trial" of a few steps,
-    for which the user has set nothing, of runtimes that have trials.
+    More are of the first plan: "lacks a rank" on a rank too few, "operations" as of a production
+    launch that logs to Weights & Biases and has a time limit, and "a trial" of a few steps, for
+    which the user has set nothing, of runtimes that have trials.
     """
     absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
     if absent:
@@ -43,6 +53,10 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
         (folder / f"plan{number}").mkdir()
         launches.append(launch(plan, runtime, folder / f"plan{number}"))
     first = launches[0]
+    (folder / "operations").mkdir()
+    kept_going = partial(of_production, job=PLANS[runtime][0].job(runtime), plan=PLANS[runtime][0])
+    operated = launch(PLANS[runtime][0], runtime, folder / "operations", kept_going, STATED)
+    launches.append(operated | {"name": "operations"})
     launches.append(first | {"name": "lacks a rank", "ranks": first["ranks"] - 1})
     if runtime in SHORT_RUNS:
         (folder / "trial").mkdir()

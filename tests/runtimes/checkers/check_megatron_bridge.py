@@ -88,6 +88,13 @@ def accept(launch):
         "ep": model.expert_model_parallel_size,
         "sequence_parallel": model.sequence_parallel,
         "micro_batches": train.global_batch_size // (train.micro_batch_size * dp),
+        "operations": {
+            "save_interval": container.checkpoint.save_interval,
+            "async_save": container.checkpoint.async_save,
+            "exit_minutes": train.exit_duration_in_mins,
+            "exit_signal": getattr(train.exit_signal, "name", train.exit_signal),
+            "wandb_project": container.logger.wandb_project,
+        },
     }
 
 

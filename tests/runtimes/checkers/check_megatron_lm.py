@@ -54,6 +54,13 @@ def accept(launch):
         "ep": args.expert_model_parallel_size,
         "sequence_parallel": args.sequence_parallel,
         "micro_batches": batches.get_num_microbatches(),
+        "operations": {
+            "save_interval": args.save_interval,
+            "async_save": args.async_save,
+            "exit_minutes": args.exit_duration_in_mins,
+            "exit_signal": args.exit_signal.name,
+            "wandb_project": args.wandb_project,
+        },
     }
 
 

@@ -67,6 +67,10 @@ def accept(launch):
         "ep": mesh.ep,
         "micro_batches": batches,
         "parameters": "cpu" if config.training.enable_cpu_offload else "none",
+        "operations": {
+            "save_interval": config.checkpoint.interval,
+            "async_save": config.checkpoint.async_mode != "disabled",
+        },
     }
 
 
