@@ -274,7 +274,9 @@ def _values(field: FieldInfo) -> str:
         return RoutingSpec.FORMS
     if bool in kinds:
         return "true|false"
-    return "|".join(_named(field)) or "N"
+    counted = any(get_args(kind)[:1] == (int,) for kind in kinds)
+    number = ("N",) if counted or not _named(field) else ()
+    return "|".join((*number, *_named(field)))
 
 
 def _named(field: FieldInfo) -> Mapping[str, str | int]:

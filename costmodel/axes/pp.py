@@ -111,8 +111,9 @@ def shape_rules(name: str) -> Iterator[Rule]:
     for number, needed in enumerate(SCHEDULES[name].rules, start=1):
 
         def broken(job: Job, table: LayoutTable, needed: ShapeRule = needed) -> BoolColumn:
-            """A schedule runs in the shapes it is written for."""
-            rows = np.flatnonzero(table.schedule == code)
+            """A schedule runs in the shapes it is written for, or in groups that are stated."""
+            stated = name == "interleaved" and job.options.microbatch_group_size is not None
+            rows = np.flatnonzero((table.schedule == code) & (not stated))
             result: BoolColumn = np.zeros(len(table), dtype=bool)
             if len(rows):
                 some = table.take(rows)

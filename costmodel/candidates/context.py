@@ -11,9 +11,11 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import Identical
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import GemmRate, Machine
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
+from trainplan.costmodel.schedules import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class Candidates(Context):
     def take(self, rows: IntColumn | BoolColumn) -> Candidates:
         """The rows picked by an index or a mask."""
         return self.with_table(self.table.take(rows))
+
+    def schedule_of(self, row: int) -> str:
+        """Name of the schedule of a row, in its groups. Source: as `grouped`."""
+        table = self.table
+        name, pp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row])
+        replicas = int(table.dp[row] * table.micro_batch_size[row])
+        microbatches = self.job.training.global_batch_size // replicas
+        return grouped(name, self.job.options.microbatch_group_size, pp, microbatches)
 
     @property
     def as_executed(self) -> Candidates:

@@ -68,6 +68,7 @@ StatePrecision = Literal["o0", "bf16", "o1", "o2", "o3"]
 a copy in fp32, or at a level of FP8-LM, arXiv:2310.18313."""
 Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
+MicrobatchGroup = PositiveInt | Literal["least", "double"]
 Float8Recipe = Literal["tensorwise", "blockwise", "rowwise", "rowwise_with_gw_hp"]
 
 
@@ -88,6 +89,9 @@ class RuntimeOptions(Spec):
     overlap_param_gather: bool | None = None
     overlap_tp_comm: bool | None = None
     overlap_moe_a2a: bool | None = None
+    microbatch_group_size: MicrobatchGroup | None = None
+    """Micro batches that pass through one virtual stage in a row under the interleaved schedule:
+    as few as run where they do not fill groups of pp, twice pp, or a number; null: pp."""
     fp8_recipe: Float8Recipe | None = None
     """Scales of products in fp8: one for a tensor, one for each row of an operand, or the latter
     with weight gradients in 16 bits."""

@@ -10,7 +10,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, num_microbatches, stage_codes
 from trainplan.costmodel.pipeline.stages import RankClasses, decoder_of, rank_classes
-from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.schedules import SCHEDULES, grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
     full_pipeline = np.array([one.rounds_to_fill for one in named])
     groups = np.array(["microbatch_group_size" in one.options for one in named])
     microbatches = num_microbatches(job, table)
-    unusual = groups[table.schedule] & (table.vpp > 1) & (microbatches % table.pp != 0)
+    size = job.options.microbatch_group_size
+    larger = (microbatches % table.pp != 0) | (size not in (None, "least"))
+    unusual = groups[table.schedule] & (table.vpp > 1) & larger
     full = np.minimum(microbatches, full_pipeline[table.schedule] * table.pp)
     capped = np.where(unusual, microbatches, full)
     codes, splits = stage_codes(table)
@@ -68,7 +70,13 @@ def ranks_of(job: Job, table: LayoutTable, *, merged: bool = True) -> Ranks:
     first, shape = distinct(*columns)
     decoders = [decoder_of(job, split) for split in splits]
     shapes = [
-        rank_classes(decoders[i], SCHEDULE_NAMES[schedule], (pp, vpp), max(1, m), merged=merged)
+        rank_classes(
+            decoders[i],
+            grouped(SCHEDULE_NAMES[schedule], size, pp, m),
+            (pp, vpp),
+            max(1, m),
+            merged=merged,
+        )
         for schedule, pp, vpp, m, i in zip(*(c[first].tolist() for c in columns), strict=True)
     ]
     return _rows(shapes, shape, table)

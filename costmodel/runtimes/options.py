@@ -16,6 +16,7 @@ CHOSEN: Mapping[str, Callable[[RuntimeTraits], object]] = MappingProxyType(
         "overlap_grad_reduce": lambda one: one.sharding.overlaps_gradients,
         "overlap_param_gather": lambda one: one.sharding.overlaps_parameters,
         "overlap_tp_comm": lambda one: one.communication.overlaps_tensor_parallel,
+        "microbatch_group_size": lambda one: None,
         "overlap_moe_a2a": lambda one: one.experts.overlaps,
         "moe_dispatcher": lambda one: one.experts.dispatcher,
         "cp_comm_type": lambda one: one.communication.context_exchange,
@@ -58,7 +59,8 @@ def option_without_price(job: Job, traits: RuntimeTraits) -> str | None:
     for name in CHOSEN:
         value = getattr(job.options, name)
         known = tuple(values_of(name, traits))
-        if value is not None and value not in known:
+        counted = isinstance(value, int) and not isinstance(value, bool) and len(known) > 1
+        if value is not None and value not in known and not counted:
             text = job.options.arguments()[name]
             others = [one for one in dict.fromkeys(known) if isinstance(one, str)]
             use = f"use {' or '.join(others)}, or " if len(others) > 1 else ""

@@ -7,6 +7,9 @@ BACKWARD: kind of op: gradient of the input.
 causal_shares: share of a pass that each chunk of a causal sequence takes.
 earliest_ends: seconds before which no rank can have finished its passes.
 FORWARD: kind of op: forward pass.
+group_runs: does a step run in groups of a size?
+group_size: micro batches that pass through one virtual stage in a row.
+grouped: name of a schedule in the groups that a run states.
 held_passes: passes in flight on each rank of a schedule, (rank, chunk).
 justified: an order squeezed against time and along it until it ends no sooner.
 KINDS: FORWARD, BACKWARD and WEIGHT as numbers.
@@ -27,6 +30,7 @@ WEIGHT: kind of op: gradient of the weights.
 Work: seconds, ranks and micro batches of the rows that a schedule bounds.
 """
 
+from trainplan.costmodel.schedules.groups import group_runs, group_size, grouped
 from trainplan.costmodel.schedules.patterns.justification import (
     BACKWARD,
     FORWARD,

@@ -6,8 +6,8 @@ Names are those of `costmodel.layout.SCHEDULE_NAMES`, in its order.
 from collections.abc import Mapping
 
 from trainplan.costmodel.columns import FloatColumn, IntMatrix
-from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.program import EQUAL, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.groups import Schedules
 from trainplan.costmodel.schedules.programs import (
     bidirectional,
     controllable_memory,
@@ -20,8 +20,7 @@ from trainplan.costmodel.schedules.programs import (
 )
 from trainplan.costmodel.schedules.schedule import Schedule
 
-SCHEDULES: Mapping[str, Schedule] = Registry(
-    "schedules",
+SCHEDULES: Mapping[str, Schedule] = Schedules(
     {
         "1f1b": one_forward_one_backward.ONE_F_ONE_B,
         "interleaved": one_forward_one_backward.INTERLEAVED,
@@ -43,8 +42,7 @@ SCHEDULES: Mapping[str, Schedule] = Registry(
         "seq-1f1b": one_forward_one_backward.SEQUENCE_CHUNKED,
         "vocab-1f1b": vocabulary_parallel.ONE_BARRIER,
         "vocab-1f1b-2": vocabulary_parallel.TWO_BARRIERS,
-    },
-    Schedule,
+    }
 )
 
 

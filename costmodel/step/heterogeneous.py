@@ -20,7 +20,6 @@ from trainplan.costmodel.columns import (
     RowBoundaries,
     distinct,
 )
-from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import MemoryTable, rank_params, updated_params
@@ -182,7 +181,7 @@ def _pipelines(candidates: Candidates, parts: Sequence[Priced]) -> list[Pipeline
         seconds = StageSeconds(forward, backward, weight)
         p2p, wire = boundary_seconds(some, group)
         pp, vpp = int(table.pp[one]), int(table.vpp[one])
-        shape = SCHEDULE_NAMES[table.schedule[one]], pp, vpp, int(microbatches[one])
+        shape = candidates.schedule_of(one), pp, vpp, int(microbatches[one])
         found.append(Pipelines(rows, shape, seconds, p2p, wire))
     return found
 

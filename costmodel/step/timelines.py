@@ -7,7 +7,6 @@ import numpy as np
 
 from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks, distinct
-from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import stage_codes
 from trainplan.costmodel.pipeline import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.program import EQUAL, RelativeSeconds
@@ -60,8 +59,8 @@ def simulate(priced: Priced) -> SimulatedTable:
     with_messages, instant, dp_comm = np.zeros((3, len(table)))
     for number, one in enumerate(first.tolist()):
         rows = np.flatnonzero(shape == number)
-        pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
-        run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
+        pp, m = int(table.pp[one]), int(priced.microbatches[one])
+        run = (priced.schedule_of(one), pp, int(table.vpp[one]), m)
         passes, own_start = virtual_stage_seconds(priced, rows), priced.seconds.unsynchronised[rows]
         ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], own_start)
         if priced.seconds.sending[rows].any():

@@ -27,6 +27,7 @@ FREE = (
     "overlap_grad_reduce",
     "overlap_param_gather",
     "overlap_tp_comm",
+    "microbatch_group_size",
     "overlap_moe_a2a",
     "moe_dispatcher",
     "cp_comm_type",

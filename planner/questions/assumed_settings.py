@@ -20,6 +20,7 @@ from trainplan.planner.settings import Assumed
 OFF = {
     "cuda_graph": "none",
     "moe_dispatcher": "alltoall",
+    "microbatch_group_size": None,
     "overlap_moe_a2a": False,
     "overlap_tp_comm": False,
     "cp_comm_type": "p2p",
@@ -104,6 +105,7 @@ def _values(on: Context, layout: Layout) -> dict[str, object]:
     return {
         "cuda_graph": traits.host.cuda_graph,
         "moe_dispatcher": across,
+        "microbatch_group_size": on.job.options.microbatch_group_size if layout.vpp > 1 else None,
         "overlap_moe_a2a": experts.overlaps,
         "overlap_tp_comm": traits.communication.overlaps_tensor_parallel,
         "cp_comm_type": traits.communication.context_exchange,

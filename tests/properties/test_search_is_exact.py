@@ -138,6 +138,16 @@ def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
 
 
 @pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 1.6])
+@pytest.mark.parametrize("size", ["least", "double", 6])
+def test_groups_of_micro_batches_change_no_proof(make_job, size, memory_gib):
+    """Of 24 sequences on 4 ranks: 6 micro batches fill no groups of 4."""
+    job = make_job("small-dense", "1x4:h100-sxm", 24)
+    options = RuntimeOptions(microbatch_group_size=size)
+    assert_best_of_all(job.model_copy(update={"options": options}), memory_gib)
+
+
+@pytest.mark.grid
 @pytest.mark.parametrize("memory_gib", [80, 3.6])
 @pytest.mark.parametrize(
     "training",

@@ -157,9 +157,10 @@ def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
     "Megatron-LM schedules.py:1161-1180, microbatch group size of a virtual stage",
 )
 def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
-    """Interleaving walks groups of pp micro batches."""
+    """Interleaving walks groups of pp micro batches, unless others are stated."""
     partial = splits_groups(table.pp, num_microbatches(job, table))
-    return np.asarray((table.schedule == INTERLEAVED) & partial)
+    unstated = job.options.microbatch_group_size is None
+    return np.asarray((table.schedule == INTERLEAVED) & partial & unstated)
 
 
 @rule(

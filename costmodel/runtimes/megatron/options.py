@@ -5,10 +5,21 @@ Files and lines as in `costmodel.runtimes.megatron.core`.
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import FULL, NONE, LayoutTable, recomputes, rule
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import (
+    FULL,
+    NONE,
+    LayoutTable,
+    num_microbatches,
+    recomputes,
+    rule,
+)
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.schedules import group_runs, group_size
+
+INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 
 
 @rule(
@@ -231,7 +242,36 @@ def narrow_inputs_are_of_gated_silu(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), stored and other)
 
 
+def _groups(job: Job, table: LayoutTable) -> tuple[IntColumn, BoolColumn]:
+    """Micro batches of the groups of each row, and whether its step runs in them."""
+    stated, microbatches = job.options.microbatch_group_size, num_microbatches(job, table)
+    first, shape = distinct(table.pp, microbatches)
+    pairs = list(zip(table.pp[first].tolist(), microbatches[first].tolist(), strict=True))
+    sizes = [group_size(stated, *pair) for pair in pairs]
+    runs = [group_runs(one, *pair) for one, pair in zip(sizes, pairs, strict=True)]
+    return np.array(sizes, dtype=np.int64)[shape], np.array(runs, dtype=bool)[shape]
+
+
+def larger_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Has a group of a row more than pp micro batches?"""
+    return np.asarray(_groups(job, table)[0] > table.pp)
+
+
+@rule(
+    "schedule dp micro_batch_size pp",
+    "microbatch_group_size must lie between pp and the micro batches of a step, with a last group "
+    "of at least pp: use least",
+    "Megatron-LM schedules.py:1161-1180",
+)
+def stated_groups_run(job: Job, table: LayoutTable) -> BoolColumn:
+    """A smaller group, or a smaller rest, would wait for itself."""
+    if job.options.microbatch_group_size is None:
+        return np.zeros(len(table), dtype=bool)
+    return np.asarray((table.schedule == INTERLEAVED) & ~_groups(job, table)[1])
+
+
 OPTION_RULES = (
+    stated_groups_run,
     narrow_inputs_are_of_gated_silu,
     hybrids_exchange_alone,
     graphs_recompute_modules_only,

@@ -8,6 +8,9 @@ wait, since their seconds grow with a power of the duty below one
 (`costmodel.blocks.parts.clock_factor`).
 """
 
+from functools import lru_cache
+from math import isqrt
+
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
@@ -24,6 +27,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import (
 from trainplan.costmodel.runtimes.megatron.offload import offloads_without_graphs
 from trainplan.costmodel.runtimes.megatron.options import (
     HYBRIDS_INTERLEAVE_NOTHING,
+    INTERLEAVED,
     deepep_needs_ranks,
     exchange_overlapped_in_fsdp,
     exchange_overlapped_with_compute,
@@ -31,6 +35,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     graphed_routers_keep_their_norm,
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
+    larger_groups,
     moments_need_sharding,
     offloaded_moments_are_whole,
     tp_overlap_needs_sequence_parallel,
@@ -57,6 +62,16 @@ def tp_overlap_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.tp > 1) & (table.tp > domain_gpus(job)))
 
 
+@rule(
+    "schedule dp micro_batch_size pp",
+    "groups of pp micro batches mean the same",
+    "derived",
+)
+def groups_are_of_pp(job: Job, table: LayoutTable) -> BoolColumn:
+    """No pipeline interleaves, or in groups of as many micro batches as by default."""
+    return np.asarray((table.schedule != INTERLEAVED) | ~larger_groups(job, table))
+
+
 def _with_experts(job: Job) -> str | None:
     return None if job.model.moe else "the model has no experts"
 
@@ -74,6 +89,21 @@ def _of_dense_step(job: Job) -> str | None:
 
 def _of_step_with_experts(job: Job) -> str | None:
     return keeps_the_host(job) or _with_experts(job)
+
+
+def _in_whole_groups(job: Job) -> str | None:
+    """Do all micro batches that a layout may have fill groups of its pipeline ranks?"""
+    batch, gpus = job.training.global_batch_size, job.cluster.num_gpus
+    most = job.model.num_hidden_layers // 2
+    shapes = ((pp, m) for pp in _divisors(gpus) if 1 < pp <= most for m in _divisors(batch))
+    rest = any(m > pp and m % pp for pp, m in shapes)
+    return None if rest else "micro batches fill groups of pp"
+
+
+@lru_cache(maxsize=64)
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [one for one in range(1, isqrt(number) + 1) if number % one == 0]
+    return *small, *(number // one for one in small)
 
 
 def _interleaving_experts(job: Job) -> str | None:
@@ -215,6 +245,20 @@ EXCHANGES = tuple(
     )
     for name in ("a2a", "all_gather")
 )
+_OF_GROUPS = "--microbatch-group-size-per-virtual-pipeline-stage"
+GROUPS = (
+    Setting(
+        "microbatch_group_size",
+        "least",
+        _OF_GROUPS,
+        _in_whole_groups,
+    ),
+    Setting(
+        "microbatch_group_size", "double", _OF_GROUPS, rank=None, idle=groups_are_of_pp, level="all"
+    ),
+)
+"""Micro batches that fill no groups of pp, with all others as by default; messages that groups of
+twice pp leave time, for more activations in flight."""
 MOMENTS = Setting(
     "moment_dtype",
     "bf16",
@@ -227,9 +271,10 @@ GRADIENTS = Setting(
     "gradient_dtype", "bf16", "--grad-reduce-in-bf16", _gradients_in_bf16, level="all"
 )
 
-NEMO_SETTINGS = (DISPATCHERS[1], *EXCHANGES, MOMENTS)
+NEMO_SETTINGS = (*GROUPS, DISPATCHERS[1], *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
 BRIDGE_SETTINGS = (
+    *GROUPS,
     PARTIAL,
     WHOLE_OF_EXPERTS,
     WHOLE_OF_DENSE,
@@ -241,6 +286,7 @@ BRIDGE_SETTINGS = (
 )
 """Of runtimes whose gradients are in bf16 and whose tensor traffic runs beside products anyhow."""
 CORE_SETTINGS = (
+    *GROUPS,
     PARTIAL,
     WHOLE_OF_DENSE,
     *DISPATCHERS,

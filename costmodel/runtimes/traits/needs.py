@@ -55,6 +55,8 @@ NEEDS = {
     "cuda_graph=full_iteration": Needs(captures=True),
     "moe_dispatcher=deepep": DEEPEP,
     "moe_dispatcher=hybridep": replace(DEEPEP, release="0.15"),
+    "microbatch_group_size=double": Needs("0.10"),
+    "microbatch_group_size=least": Needs("0.10"),
     "moment_dtype=bf16": Needs("0.13"),
     "overlap_moe_a2a=true": Needs("0.14, with PyTorch 2.6"),
     "overlap_tp_comm=true": USER_BUFFERS,

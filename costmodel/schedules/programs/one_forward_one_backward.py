@@ -127,11 +127,20 @@ def interleaved_program(shape: Shape, relative: RelativeSeconds) -> Program:
 
 def interleaved_held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     """Passes in flight. Source: as `alternating_held`."""
+    return grouped_held(num_microbatches, layers, None)
+
+
+def grouped_held(num_microbatches: int, layers: IntMatrix, size: int | None) -> FloatColumn:
+    """As `interleaved_held`, in groups of a size.
+
+    Source: as `alternating_held`; behind a smaller last group nothing repeats.
+    """
     pp, vpp = layers.shape
-    shape = Shape(pp, vpp, num_microbatches)
+    shape = Shape(pp, vpp, num_microbatches, size)
     group = group_size(shape)
+    alike = num_microbatches if size and num_microbatches % group else group
     return alternating_held(
-        chunked_order(shape, group), interleaved_warmup(pp, vpp, group), layers, group
+        chunked_order(shape, group), interleaved_warmup(pp, vpp, group), layers, alike
     )
 
 

@@ -38,6 +38,11 @@ SEQUENCE_PARALLEL = Key("layout", "--sequence-parallel")
 PP = Key("layout", "--pipeline-model-parallel-size")
 STAGES = Key("layout", "--pipeline-model-parallel-layout")
 VPP = Key("layout", "--num-virtual-stages-per-pipeline-rank")
+GROUP = Key(
+    "layout",
+    "--microbatch-group-size-per-virtual-pipeline-stage",
+    "microbatch_group_size_per_vp_stage",
+)
 LAYER_PATTERN = Key("layout", "--hybrid-layer-pattern")
 CP = Key("layout", "--context-parallel-size")
 EXCHANGE = Key("layout", "--cp-comm-type")

@@ -171,7 +171,7 @@ class PricedGroups(Candidates):
         """What the paths of a row depend on."""
         table = self.table
         shape = int(table.pp[row]), int(table.vpp[row]), int(self.microbatches[row])
-        return SCHEDULE_NAMES[table.schedule[row]], *shape
+        return self.schedule_of(row), *shape
 
     def stage_of(self, row: int) -> IntRankChunks:
         """Virtual stage of each (rank, chunk) of a row."""

@@ -115,7 +115,7 @@ class EvenLayouts(Context):
         """Layers of each chunk of each rank, and its passes in flight when the rank is fullest."""
         table = priced.table
         pp, vpp = int(table.pp[row]), int(table.vpp[row])
-        name = SCHEDULE_NAMES[table.schedule[row]]
+        name = priced.schedule_of(row)
         layers = self.even(pp, vpp)[placed(SCHEDULES[name].placement, pp, vpp)]
         microbatches = that_matter(name, pp, vpp, int(priced.microbatches[row]))
         return layers, held_passes(name, microbatches, layers)

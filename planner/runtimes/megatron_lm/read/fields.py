@@ -45,6 +45,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "overlap_grad_reduce": (keys.GRADIENT_OVERLAP,),
     "overlap_param_gather": (keys.GATHER_OVERLAP,),
     "overlap_tp_comm": (keys.TP_OVERLAP,),
+    "microbatch_group_size": (keys.GROUP,),
     "overlap_moe_a2a": (keys.EXPERT_OVERLAP,),
     "moe_dispatcher": (keys.DISPATCHER, keys.BACKEND),
     "gradient_dtype": (keys.NARROW_SUMS, "main_grads_dtype", keys.FSDP_GRADIENTS),

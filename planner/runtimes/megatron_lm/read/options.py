@@ -64,6 +64,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         cuda_graph=_graph(arguments),
         overlap_grad_reduce=None if reduces else False,
         overlap_param_gather=_gathers(arguments, vpp),
+        microbatch_group_size=_group(arguments, vpp),
         overlap_tp_comm=True if arguments.on(keys.TP_OVERLAP) else None,
         overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
@@ -114,6 +115,12 @@ def graph_modules(arguments: Arguments) -> tuple[str, ...]:
 def _graph(arguments: Arguments) -> str | None:
     kind = graph_kind(arguments)
     return None if kind == "none" else kind if kind == "full_iteration" else "partial"
+
+
+def _group(arguments: Arguments, vpp: int) -> int | None:
+    """Null: pp, or nothing is interleaved."""
+    size = arguments.count(keys.GROUP)
+    return size if vpp > 1 and size not in (0, degree(arguments, keys.PP)) else None
 
 
 def _gathers(arguments: Arguments, vpp: int) -> bool | None:

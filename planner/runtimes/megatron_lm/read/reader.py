@@ -66,6 +66,7 @@ VERDICTS: dict[str, Verdict] = {
     "replicas_need_sharding": "ignored",
     "etp_needs_experts": "ignored",
     "interleaved_needs_whole_groups": "unmodelled",
+    "stated_groups_run": "unmodelled",
 }
 """Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
 STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})

@@ -81,7 +81,7 @@ def _micro_batch_groups(f: Facts) -> bool:
     if f.vpp == 1 or f.pp == 1 or not f.dp or micro < 1:
         return False
     batches = whole // (micro * f.dp) if whole else 1
-    size = f.count("microbatch_group_size_per_vp_stage") or f.pp
+    size = f.count(keys.GROUP) or f.pp
     return not f.pp <= size <= batches or 0 < batches % size < f.pp
 
 

@@ -12,8 +12,9 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, rule
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, rule
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
+from trainplan.costmodel.schedules import group_size
 from trainplan.planner.launch import Argument, switch
 from trainplan.planner.runtimes.megatron_lm import keys
 
@@ -33,6 +34,9 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
         yield keys.LOSS_FUSION()
         yield keys.LOSS_KERNEL("native")
     yield from _graph(job, layout, traits)
+    size = group_size(options.microbatch_group_size, layout.pp, num_microbatches(job, layout))
+    if layout.vpp > 1 and size != layout.pp:
+        yield keys.GROUP(size)
     if options.overlap_tp_comm and layout.tp > 1:
         yield keys.TP_OVERLAP()
     if options.overlap_moe_a2a and job.model.moe:

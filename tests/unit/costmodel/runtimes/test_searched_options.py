@@ -17,6 +17,7 @@ VALUES = {
     "cuda_graph": ("none", "partial", "full_iteration"),
     "moe_dispatcher": ("alltoall", "deepep", "hybridep"),
     "cp_comm_type": ("p2p", "a2a", "all_gather"),
+    "microbatch_group_size": ("least", "double"),
 }
 """Of options that are no switches."""
 SHARDS = [

@@ -20,6 +20,8 @@ LAYOUTS = [
         {"dp": 4, "cp": 2, "zero_stage": 3},
         {"dp": 8, "ep": 8, "zero_stage": 1},
         {"dp": 8, "ep": 8, "zero_stage": 3},
+        {"dp": 2, "pp": 4, "vpp": 2, "schedule": "interleaved"},
+        {"dp": 2, "pp": 4, "vpp": 2, "schedule": "interleaved", "micro_batch_size": 4},
     )
 ]
 ACROSS = [Layout(dp=16, ep=16, zero_stage=1)]
@@ -28,7 +30,7 @@ SEARCHED = [(name, one) for name in EXPORTERS for one in RUNTIMES[name].settings
 
 
 def written(make_job, runtime, model, options, layout):
-    job = make_job(model, f"{layout.world_size // 8}x8:h100-sxm").model_copy(
+    job = make_job(model, f"{layout.world_size // 8}x8:h100-sxm", 48).model_copy(
         update={"runtime": runtime}
     )
     job = job.model_copy(update={"options": RuntimeOptions(**options)})
