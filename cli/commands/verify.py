@@ -15,8 +15,22 @@ with imported_on_answer():
     from trainplan.cli.terminal import json_line, watched, write
     from trainplan.cli.trials import trainer_of
     from trainplan.cli.values import load_written, remark_change
-    from trainplan.planner.verification import combinations, verify
-    from trainplan.profiler.train import CountedRuns, Trainers, need, refusing
+    from trainplan.planner.documents import Written
+    from trainplan.planner.verification import (
+        Ran,
+        combinations,
+        exported_runs,
+        start_exported,
+        verify,
+    )
+    from trainplan.profiler.train import (
+        CountedRuns,
+        ScriptRuns,
+        Trainers,
+        lacking,
+        need,
+        refusing,
+    )
 
 UNEQUAL = 3
 """Exit code: neither bad input nor a bug."""
@@ -43,6 +57,11 @@ UNEQUAL = 3
     default=300.0,
     help="Seconds after which a combination that has not ended is ended.",
 )
+@click.option(
+    "--files/--no-files",
+    default=True,
+    help="Start what `plan export` writes for the runtime, too, on two processes of the CPU.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command(
     plan: Path,
@@ -51,6 +70,7 @@ def command(
     steps: int,
     timeout: float,
     *,
+    files: bool,
     as_json: bool,
 ) -> None:
     """Run a plan, shrunk to a few processes, and compare.
@@ -60,9 +80,10 @@ def command(
     fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
     itself and together. Losses and gradient norms are compared with those of one process, weights,
     bytes sent and bytes kept of every rank with what the cost model counts; numbers of the file
-    with those of this version. Needs `pip install 'trainplan[train]'`. With --json, one object a
-    line as it goes; the last has all. Exit code 3: something differs, or a rank was ended by a
-    signal twice.
+    with those of this version. Where the plan's runtime is installed, the files that `plan export`
+    writes for it are started for a tiny job, too, on the CPU, and their losses compared. Needs
+    `pip install 'trainplan[train]'`. With --json, one object a line as it goes; the last has all.
+    Exit code 3: something differs, or a rank was ended by a signal twice.
     """
     measured = load_measured(profiles)
     found = load_written(plan)
@@ -79,9 +100,17 @@ def command(
             ran.append(one)
             if as_json:
                 write(json_line(VerifyRan.of(one, event="ran").json()))
+    started, not_started = _files(found, steps, timeout) if files else ([], ())
     if as_json:
-        write(json_line(VerifyEnded.of(ran, request.not_run, changed).json()))
+        ended = VerifyEnded.of(ran, request.not_run, changed, started, not_started)
+        write(json_line(ended.json()))
     else:
-        show(*verify_page(ran, request, changed))
-    if not equal(ran):
+        show(*verify_page(ran, request, changed, started, not_started))
+    if not equal((*ran, *started)):
         click.get_current_context().exit(UNEQUAL)
+
+
+def _files(plan: Written, steps: int, timeout: float) -> tuple[list[Ran], tuple[str, ...]]:
+    """Exported files that were started, and what was not, and why."""
+    runs = exported_runs(plan.job, plan.layout, steps, lacking)
+    return list(start_exported(runs, ScriptRuns(timeout))), runs.not_started

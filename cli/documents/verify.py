@@ -20,8 +20,8 @@ UNKNOWN = SimpleNamespace(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Combination(Document):
-    """A layout of a few processes, beside one process."""
+class ExportedFiles(Document):
+    """Exported files of a layout of two processes, started, beside those of one."""
 
     name: str
     layout: WrittenLayout  # type: ignore[valid-type]
@@ -35,33 +35,46 @@ class Combination(Document):
     """Relative."""
     tolerance: float | None
     """What the order of sums explains."""
-    parameters_equal: bool | None
-    """Those of every rank are as the cost model says."""
-    sent_equal: bool | None
-    """Bytes sent in a step are as the cost model says."""
-    saved_difference: float | None
-    """Of the bytes kept for the backward pass, relative to the cost model's."""
     differences: tuple[str, ...]
     """A line each."""
     seconds: float | None
     """That it ran."""
 
     @classmethod
-    def of(cls, one: Ran, **event: object) -> Self:
+    def of(cls, one: Ran, **more: object) -> Self:
         """Of one that has run, or has not."""
-        found = one.found
         return cls.of_fields(
-            found or UNKNOWN,
-            **event,
+            one.found or UNKNOWN,
+            **more,
             name=short_layout(one.combination.layout),
             layout=layout_json(one.combination.job, one.combination.layout),
             equal=None if one.ended else one.equal,
             failure=one.failure or None,
-            parameters_equal=found and not found.wrong_parameters,
-            sent_equal=found and not found.wrong_sent,
             differences=tuple(differences(one)),
             seconds=one.seconds,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination(ExportedFiles):
+    """A layout of a few processes, beside one process."""
+
+    parameters_equal: bool | None
+    """Those of every rank are as the cost model says."""
+    sent_equal: bool | None
+    """Bytes sent in a step are as the cost model says."""
+    saved_difference: float | None
+    """Of the bytes kept for the backward pass, relative to the cost model's."""
+
+    @classmethod
+    def of(cls, one: Ran, **more: object) -> Self:
+        """Of one that has run, or has not."""
+        found = one.found
+        counted = {
+            "parameters_equal": found and not found.wrong_parameters,
+            "sent_equal": found and not found.wrong_sent,
+        }
+        return super().of(one, **counted, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,23 +131,38 @@ class VerifyEnded(Document):
     not_run: tuple[str, ...]
     changed: str | None
     """As when it started."""
+    files: tuple[ExportedFiles, ...] = ()
+    """What `plan export` writes for the runtime, started."""
+    files_not_started: tuple[str, ...] = ()
+    """What of the plan, and why."""
 
     @classmethod
-    def of(cls, found: Sequence[Ran], not_run: Sequence[str], changed: str) -> Self:
+    def of(
+        cls,
+        found: Sequence[Ran],
+        not_run: Sequence[str],
+        changed: str,
+        files: Sequence[Ran] = (),
+        files_not_started: Sequence[str] = (),
+    ) -> Self:
         """Of all that ran."""
         return cls(
             event="ended",
             schema=SCHEMA,
-            verdict=cls.sentence(found, not_run, changed),
-            equal=equal(found),
+            verdict=cls.sentence(found, not_run, changed, files),
+            equal=equal((*found, *files)),
             complete=not (not_run or changed or any(one.ended for one in found)),
             combinations=tuple(map(Combination.of, found)),
             not_run=tuple(not_run),
             changed=changed or None,
+            files=tuple(map(ExportedFiles.of, files)),
+            files_not_started=tuple(files_not_started),
         )
 
     @staticmethod
-    def sentence(found: Sequence[Ran], not_run: Sequence[str], changed: str) -> str:
+    def sentence(
+        found: Sequence[Ran], not_run: Sequence[str], changed: str, files: Sequence[Ran] = ()
+    ) -> str:
         """One line."""
         ran = [one for one in found if not one.ended]
         same, ended = sum(one.equal for one in ran), len(found) - len(ran)
@@ -149,6 +177,9 @@ class VerifyEnded(Document):
             more = f" and {len(missing) - FEW} more" if len(missing) > FEW else ""
             was = "was" if len(missing) == 1 and ended < 2 else "were"
             parts.append(f"{', '.join(missing[:FEW])}{more} {was} not run")
+        if files:
+            started = sum(one.equal for one in files)
+            parts.append(f"exported files equal: {started} of {len(files)} started")
         if changed:
             parts.append("the file has other numbers than this version")
         return "; ".join(parts)

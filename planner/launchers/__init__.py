@@ -1,5 +1,8 @@
 """From a launch configuration to the file that starts it, one way of starting per module.
 
+cpu_launch: a launch as processes of a CPU run it for a few steps.
+CPU_STARTS: how launches of a runtime start without a GPU, by its name.
+CpuStart: one of them.
 FOLDER: pattern of the folder of a trial.
 HOSTFILE: name of the file of nodes.
 hostfile: the nodes in rank order, in the form DeepSpeed and Open MPI read.
@@ -12,6 +15,7 @@ trials: the job that runs a plan's layouts one after the other, as a file.
 """
 
 from trainplan.planner.launchers.manifests import launches_of_manifest
+from trainplan.planner.launchers.on_cpu import CPU_STARTS, CpuStart, cpu_launch
 from trainplan.planner.launchers.one_rank import one_rank
 from trainplan.planner.launchers.registry import LAUNCHERS, launcher
 from trainplan.planner.launchers.script import HOSTFILE, LaunchFile, hostfile

@@ -91,8 +91,8 @@ def compared(
     kept = _kept(ranks, expected)
     off = [_relative(found, own) for found, own in zip(kept, expected.saved_bytes, strict=False)]
     return Compared(
-        loss_difference=_largest(_losses(alone), _losses(ranks)),
-        grad_norm_difference=max(_largest(alone[0].grad_norms, rank.grad_norms) for rank in ranks),
+        loss_difference=largest(_losses(alone), _losses(ranks)),
+        grad_norm_difference=max(largest(alone[0].grad_norms, rank.grad_norms) for rank in ranks),
         tolerance=tolerance(job, len(alone[0].grad_norms)),
         wrong_parameters=tuple(_wrong_parameters(ranks, expected)),
         wrong_sent=tuple(_wrong_sent(ranks, expected)),
@@ -140,7 +140,8 @@ def _losses(ranks: Iterable[Report]) -> tuple[float, ...]:
     return next(rank.losses for rank in ranks if rank.losses)
 
 
-def _largest(own: Sequence[float], other: Sequence[float]) -> float:
+def largest(own: Sequence[float], other: Sequence[float]) -> float:
+    """Largest relative difference."""
     return max(_relative(b, a) for a, b in zip(own, other, strict=True))
 
 

@@ -11,6 +11,8 @@ need: a trainer whose libraries are installed.
 PARTS: between the marks of a micro batch.
 refusal: what of a request its trainer cannot run, and why.
 refusing: what the trainer cannot run of a job and a layout, and why.
+lacking: the first of some modules that is not installed.
+ScriptRuns: starts exported scripts, and reads the losses they say.
 slowest_seconds: seconds of each step.
 TrainerName: what trains: `megatron-core` or `torch`.
 Trainers: processes that train one request after the other.
@@ -28,4 +30,5 @@ from trainplan.profiler.train.megatron.micro_batch import (
     versions,
 )
 from trainplan.profiler.train.request import TrainerName, TrainingFailedError, TrainingRequest
+from trainplan.profiler.train.scripts import ScriptRuns, lacking
 from trainplan.profiler.train.trainers import need, refusal

@@ -111,7 +111,7 @@ class Trainers:
             stdin=PIPE,
             stdout=PIPE,
             stderr=self._errors,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
             preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
         )
@@ -141,7 +141,7 @@ def slowest_seconds(reports: Sequence[RankReport]) -> tuple[float, ...]:
     return tuple(max(one) for one in zip(*steps, strict=True))
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """One thread a rank; nothing is compiled, for steps are few; one node talks to itself."""
     ours = {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCHDYNAMO_DISABLE": "1"}
     if Path("/sys/class/net/lo").exists():

@@ -119,7 +119,10 @@ def verify_events(make_job):
     wanted = combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None)
     fine = Ran(wanted.others[0], 1.5, Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001))
     failed = Ran(wanted.others[0], 0.5, failure="rank 1 was ended by signal 9")
-    started, ended = VerifyStarted.of(wanted, 2, "torch", ""), VerifyEnded.of([failed], (), "")
+    started, ended = (
+        VerifyStarted.of(wanted, 2, "torch", ""),
+        VerifyEnded.of([failed], (), "", [fine, failed], ("cp: none",)),
+    )
     for event in (started, VerifyRan.of(fine, event="ran"), ended):
         yield "verify-event", json.loads(json.dumps(event.json()))
 

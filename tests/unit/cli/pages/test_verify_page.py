@@ -24,11 +24,11 @@ def pieces(make_job):
     return combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None).others
 
 
-def page(found, not_run=(), simplified=(), changed=""):
+def page(found, not_run=(), simplified=(), changed="", files=((), ())):
     text = io.StringIO()
     console = Console(file=text, width=100)
     request = Combinations(found[0].combination, (), tuple(not_run), tuple(simplified))
-    for part in verify_page(found, request, changed):
+    for part in verify_page(found, request, changed, *files):
         console.print(part)
     return text.getvalue()
 
@@ -110,3 +110,26 @@ def test_a_layout_is_named_by_what_it_uses():
     assert short_layout(uneven) == "tp 2 SP · pp 2 · uneven · dp 2 · ZeRO-1 · ep 4"
     again = Layout(recompute="selective", recompute_modules=("core_attn", "mlp"))
     assert short_layout(again) == "recompute core_attn, mlp"
+
+
+def test_exported_files_that_started_stand_below_with_those_that_did_not(pieces):
+    found = [Ran(pieces[0], 1.5, FINE)]
+    text = page(found, files=([Ran(pieces[1], 8.0, FINE)], ["cp: no CPU has it"]))
+    assert text.startswith("equal: 1 of 1 run; exported files equal: 1 of 1 started\n")
+    assert "'exported files'" in text
+    assert "Exported files not started" in text
+    assert "cp: no CPU has it" in text
+
+
+def test_exported_files_that_differ_or_fail_make_the_answer_unequal(pieces):
+    fine = [Ran(pieces[0], 1.5, FINE)]
+    files = [Ran(pieces[1], 8.0, FAR), Ran(pieces[1], failure="run.sh ended with code 1: no")]
+    text = page(fine, files=(files, ()))
+    name = short_layout(pieces[1].layout)
+    assert text.startswith("equal: 1 of 1 run; exported files equal: 0 of 2 started\n")
+    assert f"files of {name}: losses differ by 2.0e-01" in text
+    assert f"files of {name}: run.sh ended with code 1: no" in text
+    ended = VerifyEnded.of(fine, (), "", files, ("cp: none",)).json()
+    assert not ended["equal"]
+    assert [one["equal"] for one in ended["files"]] == [False, False]
+    assert ended["files_not_started"] == ["cp: none"]

@@ -1,0 +1,52 @@
+"""Exported files, started by their own script on processes of a CPU: losses are those of one."""
+
+import pytest
+
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.verification.exported import exported_runs
+from trainplan.profiler.train.request import TrainingFailedError
+from trainplan.profiler.train.scripts import ScriptRuns, lacking
+
+pytest.importorskip("torch", "2.13", reason="starting files needs torch: run `make oracles`")
+pytestmark = pytest.mark.oracle
+ALONE = ((6.956095, 1.693731), (7.029399, 1.71782))
+"""Losses and gradient norms of one process, recorded with torch 2.14 by tests/runtimes."""
+
+
+class Broken:
+    script = "run.sh"
+
+    def __init__(self, text):
+        self.files = {"run.sh": text}
+        self.environment = {"MINE": "."}
+
+
+def test_files_of_fsdp2_train_on_two_processes_as_on_one(make_job):
+    job = make_job("llama3-8b", "1x2:h100-sxm").model_copy(update={"runtime": "fsdp2"})
+    layout = Layout(dp=2, zero_stage=3, recompute="full", recompute_method="uniform",
+                    recompute_num_layers=1)  # fmt: skip
+    (two,) = exported_runs(job, layout, len(ALONE), lacking).others
+    steps, _ = ScriptRuns(120.0)(two)
+    assert steps == [pytest.approx(one, rel=1e-4) for one in ALONE]
+
+
+def test_a_script_that_fails_is_ended_with_its_first_error():
+    with pytest.raises(TrainingFailedError, match="code 3: ValueError: no such thing"):
+        ScriptRuns()(Broken("echo ValueError: no such thing; echo RuntimeError: late; exit 3"))
+
+
+def test_a_script_that_says_no_losses_has_failed():
+    with pytest.raises(TrainingFailedError, match="code 0: all is well"):
+        ScriptRuns()(Broken("echo all is well"))
+
+
+def test_a_script_that_does_not_end_is_ended():
+    with pytest.raises(TrainingFailedError, match=r"run\.sh did not end in 1 s"):
+        ScriptRuns(1.0)(Broken("sleep 60"))
+
+
+def test_losses_are_read_from_the_lines_of_the_rank_that_says_them():
+    said = "echo '[rank0]: step 1: loss 6.9, gradient norm 1e-3'; test -d \"$MINE\""
+    steps, seconds = ScriptRuns()(Broken(said))
+    assert steps == [(6.9, 1e-3)]
+    assert seconds > 0
