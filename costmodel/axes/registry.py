@@ -6,6 +6,7 @@ from trainplan.costmodel.axes.axis import Axis, Tried
 from trainplan.costmodel.axes.cp import CP, CP_HEADS
 from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
 from trainplan.costmodel.axes.ep import EP, ETP
+from trainplan.costmodel.axes.gtp import EGTP, GTP
 from trainplan.costmodel.axes.memory import (
     ACTIVATIONS,
     CHECKPOINTS,
@@ -51,9 +52,11 @@ AXES: tuple[Axis, ...] = (
     TILED_LOSS,
     TILED_MLP,
     CP_HEADS,
+    GTP,
+    EGTP,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
-NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)
+NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, GTP, EGTP, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)
 """Of the first level of a search: its bound, `node_bound_seconds`, holds for all other choices."""
 POLICY_AXES = (RECOMPUTED, MODULES, METHOD, NUM_LAYERS, ACTIVATIONS)
 """Of the last level: chosen together, by what layers recompute and what they offload."""

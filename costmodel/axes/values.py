@@ -55,6 +55,20 @@ def expert_degrees(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
     return degrees(job, traits) if job.model.moe else (1,)
 
 
+def weight_shards(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Values of gtp.
+
+    Tried where the job allows it: no published run says what it costs in time.
+    """
+    tried = traits.sharding.by_matrix and job.may_shard_matrices
+    return degrees(job, traits) if tried else (1,)
+
+
+def expert_weight_shards(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Values of egtp; as `weight_shards`."""
+    return weight_shards(job, traits) if job.model.moe else (1,)
+
+
 def micro_batch_sizes(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
     """Every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`."""
     powers = {1 << n for n in range(LARGEST_MICRO_BATCH.bit_length())}

@@ -58,6 +58,7 @@ from trainplan.costmodel.blocks.trained import frozen_layer, frozen_passes, with
 from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.kernels import elementwise_seconds
+from trainplan.costmodel.shards import matrix_shards
 
 KEY = (
     *("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size"),
@@ -98,7 +99,8 @@ def _other_key_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
     """The parts of a key that are no columns of every block."""
     whole = adds_whole(candidates.traits, candidates.table)
     added = counted_microbatches(candidates), whole.astype(np.int64)
-    return (*added, *waiting_columns(candidates), adapter_casts(candidates))
+    apart = matrix_shards(candidates.table)[:1]  # context ranks are so far apart
+    return (*added, *waiting_columns(candidates), adapter_casts(candidates), *apart)
 
 
 def distinct_keys(candidates: Candidates) -> tuple[Candidates, IntColumn]:

@@ -250,6 +250,8 @@ class Job(Spec):
     """A search tries `offload_modules`, too."""
     may_replicate_shards: bool = False
     """A search tries `dp_replicate` under ZeRO-1, too."""
+    may_shard_matrices: bool = False
+    """A search tries `gtp` and `egtp`, too."""
 
     @property
     def reserves(self) -> bool:

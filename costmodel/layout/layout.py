@@ -141,6 +141,11 @@ class Layout(Spec):
     """Expert parallelism."""
     etp: Degree = 1
     """Tensor parallelism inside an expert."""
+    gtp: Degree = 1
+    """Generalised tensor parallelism: of the `dp` ranks so many neighbours cut the matrices of a
+    tensor rank, and gather each for every use."""
+    egtp: Degree = 1
+    """The same of experts, over so many ranks of the expert data parallelism."""
     dp_replicate: Degree = 1
     """HSDP: states are sharded over `dp / dp_replicate` replicas and replicated over the rest."""
     zero_stage: int = Field(default=1, ge=0, le=3)
@@ -217,7 +222,7 @@ class Layout(Spec):
     def resized(self, num_gpus: int) -> Layout | None:
         """The same on other GPUs, data parallelism filling them; None where it cannot."""
         dp, rest = divmod(num_gpus, self.world_size // self.dp)
-        if rest or dp == 0 or dp % self.dp_replicate:
+        if rest or dp == 0 or dp % self.dp_replicate or dp % self.gtp:
             return None
         return self.model_copy(update={"dp": dp})
 

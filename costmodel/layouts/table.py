@@ -118,6 +118,8 @@ class LayoutTable:
     tiled_loss: Annotated[IntColumn, Flag()]
     tiled_mlp: Annotated[IntColumn, Flag()]
     cp_heads: Annotated[IntColumn, Count()]
+    gtp: Annotated[IntColumn, Count(by_request=True)]
+    egtp: Annotated[IntColumn, Count(by_request=True)]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -93,8 +93,11 @@ def products(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Matrices of the mixer, of the MLP or of shared experts, and of the router."""
     for one in matrices(model):
         if not one.experts:
-            ranks = 1.0 if one.cut == "whole" else table.tp
-            yield from _cut(one.inputs, one.outputs, ranks, rows=one.cut != "rows")
+            if one.cut == "whole":
+                yield from _cut(one.inputs, one.outputs, 1.0)
+            else:
+                outputs = one.outputs / table.gtp
+                yield from _cut(one.inputs, outputs, table.tp, rows=one.cut != "rows")
     if model.moe:
         yield from _cut(model.hidden_size, model.moe.num_experts, 1.0)
 
@@ -108,7 +111,8 @@ def experts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     for one in matrices(model):
         if one.experts:
             rows = one.cut != "rows"
-            yield from _cut(one.inputs, one.outputs, table.etp, rows=rows, count=held)
+            outputs = one.outputs / table.egtp
+            yield from _cut(one.inputs, outputs, table.etp, rows=rows, count=held)
     if moe.expert_bias:
         yield from _vector(width, table.etp, ups * held)
         yield from _vector(expert_hidden(model), 1.0, held)
@@ -116,7 +120,7 @@ def experts(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 
 def embedding(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Token table and learned positions."""
-    vocab = padded_vocab(model.vocab_size, table.tp)
+    vocab = padded_vocab(model.vocab_size, table.tp) / table.gtp
     yield from _cut(model.hidden_size, vocab, table.tp, role="end")
     if model.position_embedding == "learned":
         yield from _cut(model.hidden_size, model.max_position_embeddings, 1.0, role="end")
@@ -128,7 +132,7 @@ def embedding(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 
 def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Output projection, a copy of the token table where that is another rank's, and the norm."""
-    vocab = padded_vocab(model.vocab_size, table.tp)
+    vocab = padded_vocab(model.vocab_size, table.tp) / table.gtp
     held = np.where(table.pp > 1, 1.0, 0.0) if model.tie_word_embeddings else 1.0
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
     yield from _norms(model, 1)
@@ -139,10 +143,10 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
     """What a multi-token-prediction module has beside its layer; one copy of the table for all."""
     own = 1 / modules_alike(model)
-    yield from _cut(2 * model.hidden_size, model.hidden_size, table.tp, count=own)
+    yield from _cut(2 * model.hidden_size, model.hidden_size / table.gtp, table.tp, count=own)
     yield from _norms(model, MTP_NORMS * own)
     held = np.where(table.pp > 1, 1.0, 0.0) / max(1, model.num_nextn_predict_layers)
-    vocab = padded_vocab(model.vocab_size, table.tp)
+    vocab = padded_vocab(model.vocab_size, table.tp) / table.gtp
     yield from _cut(model.hidden_size, vocab, table.tp, role="end", count=held)
 
 

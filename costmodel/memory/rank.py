@@ -12,6 +12,7 @@ from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.dispatch import dispatch_buffer_bytes
+from trainplan.costmodel.memory.gathered import gathered_bytes
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak, made_anew
@@ -210,7 +211,8 @@ def rank_memory(
         + graph_pool_bytes(candidates, tokens)
         + workspace_bytes(job, traits)
         + received_bytes(candidates, blocks, ranks)
-        + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
+        + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held)
+        + gathered_bytes(candidates, ranks),
         in_transit=in_transit_bytes(blocks, ranks, table)
         + kept_in_transit(candidates, blocks, away),
         outside_bytes=traits.footprint.outside(candidates.machine.outside_bytes)

@@ -51,7 +51,8 @@ STAGE_BY_STAGE, IN_ONE_GROUP = (
 class BlockParams:
     """Parameters of one block on one rank, before ZeRO sharding.
 
-    `expert` ones are replicated over the expert data parallelism, all others over `dp * cp`.
+    Of a matrix that `gtp` cuts the part of the rank. `expert` ones are replicated over the expert
+    data parallelism, all others over `dp * cp`.
     """
 
     layers: tuple[Rows, ...]
@@ -147,7 +148,7 @@ def mixer_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """
     mixer = MIXER_COUNTS[model.mixer]
     whole = mixer.whole(model) + norms_per_layer(model) * norm_params(model)
-    return mixer.divided(model) / table.tp + whole + side_params(model)
+    return mixer.divided(model) / (table.tp * table.gtp) + whole + side_params(model)
 
 
 def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
@@ -159,9 +160,10 @@ def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn
     if model.own_weights is not None:
         return np.full(len(table), float(model.own_weights)), np.zeros(len(table))
     if moe is None:
-        return mixer + dense_mlp_params(model, table), np.zeros(len(table))
-    shared = shared_experts_params(model, moe, table) + latent_params(model, moe)
-    return mixer + router_params(model, moe) + shared, experts_params(model, moe, table)
+        return mixer + dense_mlp_params(model, table, table.gtp), np.zeros(len(table))
+    shared = shared_experts_params(model, moe, table, table.gtp) + latent_params(model, moe)
+    routed = experts_params(model, moe, table, table.egtp)
+    return mixer + router_params(model, moe) + shared, routed
 
 
 def modules_alike(model: ModelSpec) -> int:
@@ -176,7 +178,7 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """
     model = job.model
     layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
-    rows = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+    rows = padded_vocab(model.vocab_size, table.tp) / (table.tp * table.gtp) * model.hidden_size
     learned = model.position_embedding == "learned"
     positions = model.max_position_embeddings * model.hidden_size if learned else 0
     tied_copy = np.where(table.pp > 1, rows, 0.0)
@@ -184,7 +186,8 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     mtp_embedding = tied_copy / modules
     alike = modules_alike(model)
     mtp = sum_columns(layers[kind] for kind in model.kinds_of_module)
-    mtp = mtp + 2 * model.hidden_size**2 / table.tp + MTP_NORMS * norm_params(model)
+    mtp = mtp + 2 * model.hidden_size**2 / (table.tp * table.gtp)
+    mtp = mtp + MTP_NORMS * norm_params(model)
     normed = norm_params(model) if model.embedding_norm else 0
     bias = model.vocab_size / table.tp if model.head_bias else 0
     return BlockParams(
@@ -219,8 +222,11 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
 
 
 def shard_ranks(table: LayoutTable) -> FloatColumn:
-    """Ranks that share one copy of the dense states. Source: ZeRO, arXiv:1910.02054, section 5."""
-    return table.dp / table.dp_replicate * table.cp
+    """Ranks that share one copy of the dense states. Source: ZeRO, arXiv:1910.02054, section 5.
+
+    Those that `gtp` cuts have each a part, which the others share.
+    """
+    return table.dp / table.dp_replicate * table.cp / table.gtp
 
 
 def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
@@ -229,7 +235,7 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
     Source: arXiv:2504.14960, section 3: expert data parallelism is tp cp dp / (etp ep).
     """
     ranks = table.tp * table.cp * table.dp / (table.etp * table.ep) / table.dp_replicate
-    return np.asarray(np.maximum(1.0, ranks))
+    return np.asarray(np.maximum(1.0, ranks / table.egtp))
 
 
 def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:

@@ -27,12 +27,15 @@ Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 4.2; torchtitan run
 def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:
     """One bf16 buffer for each weight shape of a layer, returned instead of real gradients.
 
+    Of weights that `gtp` cuts there is none: see `gathered_bytes`.
+
     Source: Transformer Engine `get_dummy_wgrad`; measured on 24 B200 runs (1.6 GiB for 70B).
     """
-    layer = params.largest_layer
+    layer = params.largest_layer * (table.gtp == 1)
     if job.model.moe:
-        layer = layer + params.most_experts / (job.model.moe.num_experts / table.ep)
-    return job.training.storage_bytes * layer
+        one = params.most_experts / (job.model.moe.num_experts / table.ep)
+        layer = layer + one * (table.egtp == 1)
+    return np.asarray(job.training.storage_bytes * layer)
 
 
 def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatColumn:
@@ -118,7 +121,8 @@ def weight_buffer_bytes(
     whole = table.zero_stage < 2
     buffers = np.zeros(held.shared.shape) + _always(candidates, params)
     if traits.gradients.caches_dummies:
-        head = whole * job.training.storage_bytes * params.with_gradients.head
+        dummy = whole & (table.gtp == 1)
+        head = dummy * job.training.storage_bytes * params.with_gradients.head
         buffers += whole * _dummies(candidates, params) + ranks.head * head
     buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
     rows = np.flatnonzero(~whole)

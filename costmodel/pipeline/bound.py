@@ -109,7 +109,8 @@ def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     whole, domain = table.pp * stage, machine.domain_gpus
     stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
     links = group(machine, np.full(len(table), 2), stride)
-    weights = padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+    rows = padded_vocab(model.vocab_size, table.tp) / (table.tp * table.gtp)
+    weights = rows * model.hidden_size
     size = max(candidates.traits.gradients.accumulated_bytes, job.training.storage_bytes)
     seconds = collective_seconds(machine, "all_reduce", size * weights, links)
     return np.asarray(copied * (table.pp > 1) * seconds)

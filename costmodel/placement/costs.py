@@ -190,14 +190,22 @@ def _kinds(on: Context, places: Places, rank: int) -> tuple[Pairs, ...]:
     )
     context = places.everyone if heads.any() else places.ring
     experts = places.everyone(rank, layout.ep, layout.etp), places.ring(rank, layout.etp, 1)
-    ways = [(layout.dp * layout.cp, layout.tp)]
+    outside, experts_stride = layout.tp * layout.gtp, layout.etp * layout.ep
+    ways = [(layout.dp * layout.cp // layout.gtp, outside)]
     if on.job.model.moe:
-        ways.append((places.stage_ranks // (layout.etp * layout.ep), layout.etp * layout.ep))
+        inner = experts_stride * layout.egtp
+        ways.append((places.stage_ranks // inner, inner))
     return (
         places.ring(rank, layout.tp, 1),
-        _nested(places, rank) if layout.cp_heads > 1 else context(rank, layout.cp, layout.tp),
+        _nested(places, rank) if layout.cp_heads > 1 else context(rank, layout.cp, outside),
         joined([*experts]),
-        joined([pairs for way in ways for pairs in _states(places, rank, *way)]),
+        joined(
+            [
+                places.ring(rank, layout.gtp, layout.tp),
+                places.ring(rank, layout.egtp, experts_stride),
+                *(pairs for way in ways for pairs in _states(places, rank, *way)),
+            ]
+        ),
     )
 
 
@@ -206,7 +214,7 @@ def _nested(places: Places, rank: int) -> Pairs:
 
     Source: as `costmodel.blocks.attention.context`.
     """
-    inner, tp = places.layout.cp_heads, places.layout.tp
+    inner, tp = places.layout.cp_heads, places.layout.tp * places.layout.gtp
     ring = places.ring(rank, places.layout.cp // inner, tp * inner)
     return joined([places.everyone(rank, inner, tp), ring])
 

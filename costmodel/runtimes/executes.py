@@ -240,6 +240,16 @@ def _nests_exchanges(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.cp_heads > 1)
 
 
+def _cuts_matrices(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option has whole matrices of a tensor rank."""
+    return np.asarray(table.gtp > 1)
+
+
+def _cuts_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """As above."""
+    return np.asarray(table.egtp > 1)
+
+
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
     tiling = traits.tiling
@@ -249,6 +259,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
     no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
+    no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
         (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),
@@ -258,6 +269,8 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.sharding.version > 0, "tp", _has_versions_of_fsdp, no_versions),
         (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
+        (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),
+        (traits.sharding.by_matrix, "egtp", _cuts_experts, no_shards.format("egtp")),
     ):
         if not has:
             yield Rule(

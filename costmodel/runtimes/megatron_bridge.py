@@ -12,6 +12,7 @@ from trainplan.costmodel.architecture import Trained
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
+from trainplan.costmodel.runtimes.megatron.gtp_rules import GTP_RULES
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS, BRIDGE_STATED
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
@@ -22,6 +23,8 @@ MEGATRON_BRIDGE = replace(
     version="067f987d",
     kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
     gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
+    # model.tensor_parallel_num_weight_shards of Megatron Core
+    sharding=replace(MEGATRON_CORE.sharding, by_matrix=True),
     # comm_overlap.py:579: overlap_param_gather where replicas are, so `gathers_separately` is off
     communication=replace(
         MEGATRON_CORE.communication,
@@ -37,7 +40,7 @@ MEGATRON_BRIDGE = replace(
     state_precisions=("o0",),
     settings=BRIDGE_SETTINGS,
     stated=BRIDGE_STATED,
-    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES),
+    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES, *GTP_RULES),
     # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts;
     # perf_recipes/llama and NeMo scripts/performance/llm/mlperf_lora_llama2_70b.py:
     # disable_parameter_transpose_cache of every run with adapters

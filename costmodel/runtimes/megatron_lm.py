@@ -10,6 +10,7 @@ from trainplan.costmodel.runtimes.adapters import (
     adapters_leave_fsdp_out,
 )
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
+from trainplan.costmodel.runtimes.megatron.gtp_rules import GTP_RULES
 from trainplan.costmodel.runtimes.megatron.options import (
     gathers_overlap_with_reductions,
     gathers_separately_or_with_reductions,
@@ -21,7 +22,7 @@ MEGATRON_LM = replace(
     MEGATRON_CORE,
     name="megatron-lm",
     # as exported; else distributed_data_parallel.py:517 waits in each rank
-    sharding=replace(MEGATRON_CORE.sharding, gathers_separately=True),
+    sharding=replace(MEGATRON_CORE.sharding, gathers_separately=True, by_matrix=True),
     # A:1444, --hybrid-context-parallel
     communication=replace(MEGATRON_CORE.communication, context_by_sequence=True),
     stated=LM_STATED,
@@ -34,6 +35,7 @@ MEGATRON_LM = replace(
         ),
         adapters_leave_fsdp_out,
         adapters_leave_experts_whole,
+        *GTP_RULES,
     ),
     # A, --attention-dropout and --hidden-dropout, both 0.1; recipes of gated models set 0
     recipe=replace(MEGATRON_CORE.recipe, ungated_dropout=True),

@@ -11,24 +11,33 @@ from trainplan.costmodel.model import mlp_params
 from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
 
 
-def dense_mlp_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Parameters of one dense MLP, where a layer has one. Source: as `_cut`."""
+def dense_mlp_params(
+    model: ModelSpec, table: LayoutTable, beyond: IntColumn | int = 1
+) -> FloatColumn:
+    """Parameters of one dense MLP, where a layer has one, cut over `beyond` more ranks than tp.
+
+    Source: as `_cut`.
+    """
     if model.feed_forward == "none":
         return np.zeros(len(table))
-    return _cut(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
+    return _cut(model, model.intermediate_size, table.tp * beyond, bias=model.mlp_bias)
 
 
-def experts_params(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> FloatColumn:
+def experts_params(
+    model: ModelSpec, moe: MoeSpec, table: LayoutTable, beyond: IntColumn | int = 1
+) -> FloatColumn:
     """Parameters of a layer's routed experts that a rank holds. Source: as `_cut`."""
     width, hidden = moe.moe_intermediate_size, moe.latent_size
-    one = _cut(model, width, table.etp, bias=moe.expert_bias, hidden=hidden)
+    one = _cut(model, width, table.etp * beyond, bias=moe.expert_bias, hidden=hidden)
     return moe.num_experts / table.ep * one
 
 
-def shared_experts_params(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> FloatColumn:
+def shared_experts_params(
+    model: ModelSpec, moe: MoeSpec, table: LayoutTable, beyond: IntColumn | int = 1
+) -> FloatColumn:
     """Parameters of all shared experts of one layer. Source: as `_cut`."""
     width = moe.shared_expert_intermediate_size
-    return bool(width) * _cut(model, width, table.tp, bias=moe.expert_bias)
+    return bool(width) * _cut(model, width, table.tp * beyond, bias=moe.expert_bias)
 
 
 def _cut(

@@ -51,6 +51,7 @@ from trainplan.costmodel.pipeline import (
 )
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
+from trainplan.costmodel.shards import matrix_shards
 from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
 from trainplan.costmodel.step.tower import with_tower
 from trainplan.costmodel.traffic import (
@@ -58,12 +59,14 @@ from trainplan.costmodel.traffic import (
     contention_of,
     exposed_seconds,
     free_window,
+    matrix_traffic,
     offload_seconds,
     overlapped_layer,
     rank_optimizer_seconds,
     rank_update_seconds,
     sharded_traffic,
     step_traffic_seconds,
+    whole_sum_seconds,
 )
 
 
@@ -138,6 +141,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     traffic = step_traffic_seconds(candidates, held, work)
     one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
     traffic = traffic + one_copy * table_sum_seconds(candidates)
+    traffic = traffic + whole_sum_seconds(candidates, ranks)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
     update = rank_optimizer_seconds(machine, table, held, updated)
     optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
@@ -211,6 +215,13 @@ def row_seconds(candidates: Candidates, *, blocks: RowBlocks, params: BlockParam
             alone = layer_seconds(kinds.layers[layer], key, nothing)
             windows[end] = free_window(alone, traffic[layer])
         contention = contention_of(candidates)
+        every = [
+            overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
+        ]
+    if matrix_shards(table):
+        contention, windows = contention_of(candidates), list(every)
+        windows[-2] = every[candidates.job.model.kind_of_layer[-1]]  # the head's weights come there
+        traffic = matrix_traffic(candidates)
         every = [
             overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]

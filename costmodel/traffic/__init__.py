@@ -6,6 +6,7 @@ and 3 do in every pass.
 contention_of: seconds that a second of traffic beside compute adds.
 CPU_ADAM_PARAMS_PER_SECOND: parameters one node's CPUs update in a second.
 exposed_seconds: seconds by which the traffic of the ranks outlasts the pipeline.
+matrix_traffic: gathers and scatters of generalised tensor parallelism.
 free_window: half the time of a decoder layer that its own traffic does not use.
 gather_overlap: what the gather of updated weights hides behind.
 gradient_message_bytes: bytes of one gradient on the wire.
@@ -26,9 +27,12 @@ step_traffic: gradient reduction and parameter gather of each rank class.
 step_traffic_seconds: seconds of gradient reduction and parameter gather that outlast each rank
     class's passes.
 torch_sent_bytes: as `sent_bytes`, under FSDP2, DTensor and torch's pipelining.
+whole_sum_seconds: seconds to sum the gradients of what generalised tensor parallelism leaves
+    whole.
 Unit: a block whose states are gathered and reduced together.
 """
 
+from trainplan.costmodel.traffic.by_matrix import matrix_traffic, whole_sum_seconds
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     gather_overlap,

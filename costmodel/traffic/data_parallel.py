@@ -24,6 +24,7 @@ from trainplan.costmodel.memory import RankParams, shard_ranks, sums_whole
 from trainplan.costmodel.model import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds
+from trainplan.costmodel.shards import matrix_shards
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 
 
@@ -223,12 +224,12 @@ def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, Sta
 
 def _dense_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
     """Ranks with the same dense states, and their stride. Source: as `state_groups`."""
-    return table.dp * table.cp, table.tp
+    return table.dp * table.cp // table.gtp, table.tp * table.gtp
 
 
 def _expert_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
     """Ranks with the same expert states, and their stride. Source: as `state_groups`."""
-    stride = table.etp * table.ep
+    stride = table.etp * table.ep * table.egtp
     return np.maximum(1, table.tp * table.cp * table.dp // stride), stride
 
 
@@ -282,7 +283,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     params = params.with_gradients
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
-    degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
+    degrees = (table.tp, table.cp, table.dp, table.etp * table.ep, *matrix_shards(table))
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.vpp)
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))

@@ -14,7 +14,8 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import num_microbatches, stage_layers
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
+from trainplan.costmodel.shards import gathered_weights, padded_vocab, wire_bytes
 
 Sent = Counter[tuple[str, str]]
 """(group, operation) -> bytes of the whole buffers that a rank hands over."""
@@ -87,15 +88,16 @@ def _of_stage(one: _Passes, stage: Stage) -> list[tuple[int, Sent]]:
     found = []
     for number, moe in enumerate(stage.moe_layers):
         again = number < stage.repeated
+        found.append((m, one.matrices(moe=moe, passes=3 if again else 2)))
         found.append((m * (2 if again else 1), one.layer_forward(moe=moe)))
         found.append((m, one.layer_backward(moe=moe)))
         if not again:
             found.append((m, one.repeated_modules(moe=moe)))
     if stage.first:
-        found.append((m, one.embedding()))
+        found.append((m, one.embedding() + one.end_matrix(passes=1)))
     else:
         found.append((m, one.message()))
-    found.append((m, one.head() if stage.last else one.message()))
+    found.append((m, one.head() + one.end_matrix(passes=2) if stage.last else one.message()))
     return found
 
 
@@ -215,6 +217,35 @@ class _Passes:
             return self.column_and_row()[0]
         return Counter()
 
+    def matrices(self, *, moe: bool, passes: int) -> Sent:
+        """Weights of a layer that `gtp` and `egtp` cut, gathered in so many passes, and gradients.
+
+        Source: `costmodel.shards.by_matrix`.
+        """
+        table = LayoutTable.of([self.layout])
+        kinds = (kind for kind in self.model.kinds if (kind.feed_forward == "moe") == moe)
+        kind, found = next(kinds, self.model), Counter[tuple[str, str]]()
+        for one in gathered_weights(kind):
+            group = "egtp" if one.experts else "gtp"
+            if one.parts(table)[0] > 1:
+                selected = self.layout.recompute == "selective" and one.repeated(table)[0]
+                repeats = passes + bool(selected)
+                found += self._matrix(group, int(one.elements(kind, table)[0]), repeats)
+        return found
+
+    def end_matrix(self, *, passes: int) -> Sent:
+        """Token table, which the forward pass alone reads, or output projection; as `matrices`."""
+        if self.layout.gtp == 1:
+            return Counter()
+        rows = padded_vocab(self.model.vocab_size, LayoutTable.of([self.layout]).tp)[0]
+        return self._matrix("gtp", int(rows) // self.layout.tp * self.model.hidden_size, passes)
+
+    def _matrix(self, group: str, elements: int, passes: int) -> Sent:
+        gathered = round(passes * wire_bytes(self.job) * elements)
+        return Counter(
+            {(group, "all_gather"): gathered, (group, "reduce_scatter"): BYTES_FP32 * elements}
+        )
+
     def embedding(self) -> Sent:
         """The rows of all parts of the vocabulary are summed; learned positions are added whole."""
         if self.layout.tp == 1:
@@ -265,8 +296,10 @@ def _states(layout: Layout, params: Mapping[str, float]) -> Sent:
 
     Source: arXiv:1910.02054, section 7.
     """
-    ranks = {"dp": layout.dp, "expert dp": layout.tp * layout.dp // (layout.etp * layout.ep)}
-    if layout.ep == 1 and layout.etp == layout.tp:  # experts are cut, and reduced, as all else
+    experts = layout.tp * layout.dp // (layout.etp * layout.ep * layout.egtp)
+    ranks = {"dp": layout.dp // layout.gtp, "expert dp": experts}
+    alike = layout.etp == layout.tp and layout.gtp == layout.egtp
+    if layout.ep == 1 and alike:  # experts are cut, and reduced, as all else
         params = {"dp": sum(params.values())}
     found: Sent = Counter()
     for group, count in params.items():

@@ -230,13 +230,16 @@ def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
 def _untried(case: Case, layout: Layout) -> Iterator[str]:
     """Values that the search does not try."""
     traits = case.context.traits
+    on_request = case.job.model_copy(update={"may_shard_matrices": True})
     for axis in AXES:
         value = axis.of(layout)
         if isinstance(axis.search, Held) and not axis.is_off(layout):
             yield axis.search.says
         tried = axis.tried(case.job, traits) or (value,)
         if isinstance(value, int | float | str) and value not in tried:
-            yield f"the search does not try {axis.name}={value}"
+            wider = value in axis.tried(on_request, traits)
+            how = f" without `--fix {axis.name}=free`" if wider else ""
+            yield f"the search does not try {axis.name}={value}{how}"
     if layout.zero_stage == 1 and layout.dp_replicate > 1 and not case.job.may_replicate_shards:
         yield "the search tries dp_replicate > 1 under ZeRO-1 only with `--fix dp_replicate=free`"
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks import key_value_columns
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
@@ -73,12 +74,17 @@ def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
     moe = job.model.moe is not None
     sizes = {
         "tp": (layout.tp, 1),
-        "cp": (layout.cp, layout.tp),
+        "cp": (layout.cp, layout.tp * layout.gtp),
+        "gtp": (layout.gtp, layout.tp),
+        "egtp": (layout.egtp if moe else 1, layout.etp * layout.ep),
         "ep": (layout.ep if moe else 1, layout.etp),
         "etp": (layout.etp if moe else 1, 1),
         "pp": (layout.pp, layout.tp * layout.cp * layout.dp),
-        "dp": (layout.dp * layout.cp, layout.tp),
-        "expert dp": (experts if moe else 1, layout.etp * layout.ep),
+        "dp": (layout.dp * layout.cp // layout.gtp, layout.tp * layout.gtp),
+        "expert dp": (
+            experts // layout.egtp if moe else 1,
+            layout.etp * layout.ep * layout.egtp,
+        ),
     }
     for axis, (size, stride) in sizes.items():
         if size > 1:
@@ -153,6 +159,8 @@ def _counted(on: Context, layout: Layout) -> Iterator[str]:
     if not runtime(job.runtime).on_megatron_core:
         return
     yield from ("pp", "etp")
+    if on.traits.gradients.accumulated_bytes == BYTES_FP32:
+        yield from ("gtp", "egtp")
     experts = on.traits.experts
     if {experts.dispatcher, experts.dispatcher_across} == {"alltoall"}:
         yield "ep"

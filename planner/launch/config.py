@@ -168,13 +168,14 @@ class LaunchConfig:
 def summary(job: Job, layout: Layout) -> tuple[str, ...]:
     """What is started, for the head of a file."""
     degrees = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
+    beyond = (name for name in ("gtp", "egtp") if getattr(layout, name) > 1)
     training = job.training
     return (
         f"model: {job.model.name}",
         f"cluster: {job.cluster.name}",
         f"training: sequence length {training.seq_length}, global batch size "
         f"{training.global_batch_size}, {training.precision}",
-        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in degrees),
+        "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in (*degrees, *beyond)),
         f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
         f"recompute={layout.recompute}",
     )

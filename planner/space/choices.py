@@ -79,7 +79,7 @@ class Choice:
 
     @property
     def anything(self) -> bool:
-        """`--fix stages=free`, or of `offload_modules` or `dp_replicate`: it refuses nothing."""
+        """`--fix stages=free`, or of another that is tried on request: it refuses nothing."""
         return not self.excluded and self.value == AXIS_OF_COLUMN[self.field].codec.free
 
     @property
@@ -91,6 +91,11 @@ class Choice:
     def replicates(self) -> bool:
         """Does it ask for shards in groups, which no search tries unasked under ZeRO-1?"""
         return self.field == "dp_replicate" and self.value != 1 and not self.excluded
+
+    @property
+    def cuts_matrices(self) -> bool:
+        """Does it ask for matrices cut beyond tp, which no search tries unasked?"""
+        return self.field in ("gtp", "egtp") and self.value != 1 and not self.excluded
 
     @property
     def only_even(self) -> bool:
@@ -128,8 +133,13 @@ def allowed(job: Job, choices: Iterable[Choice]) -> Job:
     every = tuple(choices)
     offloads = job.may_offload_activations or any(choice.offloads for choice in every)
     replicates = job.may_replicate_shards or any(choice.replicates for choice in every)
+    cuts = job.may_shard_matrices or any(choice.cuts_matrices for choice in every)
     return job.model_copy(
-        update={"may_offload_activations": offloads, "may_replicate_shards": replicates}
+        update={
+            "may_offload_activations": offloads,
+            "may_replicate_shards": replicates,
+            "may_shard_matrices": cuts,
+        }
     )
 
 

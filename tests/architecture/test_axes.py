@@ -51,6 +51,7 @@ SAMPLES = {
     "etp": Sample(
         on={"etp": 2}, same={"dp": 2, "tp": 2, "sequence_parallel": True}, model="small-moe"
     ),
+    "egtp": Sample(on={"egtp": 2}, same={"dp": 4}, model="small-moe"),
     "sequence_parallel": Sample(on={"sequence_parallel": True}, same={"tp": 2}),
     "zero_stage": Sample(on={"zero_stage": 1}, off={"zero_stage": 0}, same={"dp": 4}),
     "recompute": Sample(on=UNIFORM),

@@ -71,7 +71,7 @@ class Declared:
 
     @property
     def _may(self) -> dict[str, bool]:
-        names = ("may_offload_activations", "may_replicate_shards")
+        names = ("may_offload_activations", "may_replicate_shards", "may_shard_matrices")
         return {name: getattr(self.plan.job, name) for name in names}
 
     def _unsearched(self, space: Space, table: LayoutTable, row: int) -> Iterator[str]:

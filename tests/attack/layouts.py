@@ -172,7 +172,11 @@ class Changes:
 
 def _values(job: Job) -> dict[str, Sequence[object]]:
     """Values of the axes that change one by one, also of those that a search tries on request."""
-    wide = {"may_offload_activations": True, "may_replicate_shards": True}
+    wide = {
+        "may_offload_activations": True,
+        "may_replicate_shards": True,
+        "may_shard_matrices": True,
+    }
     job, traits = job.model_copy(update=wide), traits_of(job)
     values = {
         axis.name: degrees(job, traits)

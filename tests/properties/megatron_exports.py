@@ -92,9 +92,10 @@ def layouts(job, random):
     found = [layout for layout in [changes.any(120)] if layout]
     found += changes.of(found[0], 12) if found else []
     more = [
-        layout.model_copy(update=random.choice(({"dp_replicate": 2}, {"offload_modules": some})))
+        layout.model_copy(update=random.choice(ways))
         for layout in found
         for some in [tuple(n for n in OFFLOAD_MODULES if random.random() < 0.5)]
+        for ways in [({"dp_replicate": 2}, {"offload_modules": some}, {"gtp": 2}, {"egtp": 2})]
         if layout.dp % 2 == 0
     ]
     return found + changes.legal(more)

@@ -63,6 +63,11 @@ MEGATRON = (
     plan("fp16", "llama2-7b", 1, {"tp": 2, "dp": 4, **SP}, precision="fp16"),
     plan("fsdp", "llama3-8b", 2, {"dp": 16, **Z3}),
     plan("hsdp", "llama3-8b", 2, {"dp": 16, "dp_replicate": 2, **Z2}),
+    plan("weights cut beyond tp", "llama3-8b", 2, {"tp": 2, "dp": 8, "gtp": 4, **SP}),
+    plan(
+        "experts cut beyond etp", "mixtral-8x7b", 4,
+        {"pp": 2, "dp": 16, "ep": 4, "gtp": 8, "egtp": 2},
+    ),
     plan("unsharded", "gpt3-6.7b", 1, {"tp": 2, "dp": 4, "zero_stage": 0, **SP}, seq=2048),
     plan("offloaded optimizer", "llama3-8b", 1, {"dp": 8, "offload": OffloadSpec(optimizer=0.5)}),
     plan(

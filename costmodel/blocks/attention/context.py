@@ -62,7 +62,7 @@ def _exchanged(shapes: Shapes, ranks: IntColumn) -> FloatColumn:
     Source: as `_heads_for_sequence`.
     """
     model, table = shapes.job.model, shapes.table
-    links = group(shapes.machine, ranks, table.tp)
+    links = group(shapes.machine, ranks, table.tp * table.gtp)
     seconds = np.zeros(shapes.size)
     before = query_columns(model) / table.tp + key_value_width(shapes)
     for columns in (before, value_columns(model) / table.tp):
@@ -82,7 +82,8 @@ def _heads_in_ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     """
     table = shapes.table
     exchange = _exchanged(shapes, table.cp_heads)
-    ring = _rotated(shapes, core, table.cp // table.cp_heads, table.tp * table.cp_heads)
+    stride = table.tp * table.gtp * table.cp_heads
+    ring = _rotated(shapes, core, table.cp // table.cp_heads, stride)
     return ForwardBackward(exchange + ring.forward, exchange + ring.backward, ring.weight)
 
 
@@ -91,7 +92,7 @@ def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
 
     Source: Liu et al., Ring Attention, arXiv:2310.01889, section 3; backward also sends gradients.
     """
-    return _rotated(shapes, core, shapes.table.cp, shapes.table.tp)
+    return _rotated(shapes, core, shapes.table.cp, shapes.table.tp * shapes.table.gtp)
 
 
 def _rotated(
@@ -115,7 +116,7 @@ def _gathered_groups(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     Source: Transformer Engine @d0067d0d `context_parallel.py`, AttnFuncWithCPAndKVAllGather.
     """
     table, machine = shapes.table, shapes.machine
-    links = group(machine, table.cp, table.tp)
+    links = group(machine, table.cp, table.tp * table.gtp)
     keys, values = _gathered_bytes(shapes)
     gather = collective_seconds(machine, "all_gather", keys, links)
     gather = gather + collective_seconds(machine, "all_gather", values, links)
@@ -147,7 +148,7 @@ def _gathered(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     `_AllGatherRotater` and `_templated_ring_attention_backward`; torchtitan `model.py`, repeat_kv.
     """
     table, model = shapes.table, shapes.job.model
-    ring = group(shapes.machine, table.cp, table.tp)
+    ring = group(shapes.machine, table.cp, table.tp * table.gtp)
     columns = query_columns(model) + value_columns(model)
     gathered = shapes.storage * shapes.tokens * columns / table.tp * table.cp
     gather = collective_seconds(shapes.machine, "all_gather", gathered, ring)

@@ -202,7 +202,7 @@ def heads_exchange(shapes: Shapes, sizes: Carried) -> FloatColumn:
     and `ssm/gated_delta_net/common.py`, a2a_cp_to_hp.
     """
     table = shapes.table
-    links = group(shapes.machine, table.cp, table.tp)
+    links = group(shapes.machine, table.cp, table.tp * table.gtp)
     seconds = np.zeros(shapes.size)
     for columns in (sizes.columns, sizes.outputs):
         sent = shapes.storage * shapes.tokens * columns / table.tp

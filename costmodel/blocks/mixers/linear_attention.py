@@ -45,7 +45,7 @@ def gated_norm(shapes: Shapes) -> Module:
     output = shapes.storage * shapes.tokens * value
     moved = elementwise_seconds(shapes.machine, shapes.eager * GATED_NORM_PASSES * output)
     launch = shapes.machine.constants.launch_seconds
-    links = group(shapes.machine, shapes.table.cp, shapes.table.tp)
+    links = group(shapes.machine, shapes.table.cp, shapes.table.tp * shapes.table.gtp)
     dealt = collective_seconds(shapes.machine, "alltoall", output, links)
     return Module("gdn_norm_out", moved + launch + dealt, output)
 

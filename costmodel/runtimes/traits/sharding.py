@@ -93,6 +93,8 @@ class Sharding:
     """Of PyTorch's FSDP, where a run may choose; 0: it may not."""
     in_groups: bool = False
     """HSDP: it shards over groups of the replicas where told to (`dp_replicate`)."""
+    by_matrix: bool = False
+    """Neighbours among the replicas may cut every matrix and gather it for each use (`gtp`)."""
     overlaps_gradients: bool = False
     """Gradient reduction runs beside the backward pass."""
     overlaps_parameters: bool = False

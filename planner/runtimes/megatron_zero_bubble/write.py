@@ -266,7 +266,17 @@ def _notes(job: Job, *, split: bool) -> Iterator[str]:
 
 
 LACKS = frozenset(
-    {"cp", "cp_heads", "ep", "etp", "dp_replicate", "offload.optimizer", "offload_modules"}
+    {
+        "cp",
+        "cp_heads",
+        "ep",
+        "etp",
+        "gtp",
+        "egtp",
+        "dp_replicate",
+        "offload.optimizer",
+        "offload_modules",
+    }
 )
 """Axes of Megatron-LM that it does not write."""
 MEGATRON_ZERO_BUBBLE = Exporter(

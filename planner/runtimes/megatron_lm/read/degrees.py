@@ -7,7 +7,7 @@ from math import prod
 
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs
-from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks
+from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks, weight_shards
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
 
 EACH = "num_layers_per_virtual_pipeline_stage"
@@ -22,12 +22,13 @@ def dealt_layers(f: Facts) -> int:
 
 
 def _shards(f: Facts) -> bool:
-    shards = f.arguments.whole("tensor_parallel_num_weight_shards")
-    return shards is not None and (shards < f.tp or shards % f.tp != 0)
+    ranks = ((keys.WEIGHT_SHARDS, f.tp), (keys.EXPERT_SHARDS, f.etp))
+    pairs = ((f.arguments.whole(key), each) for key, each in ranks)
+    return any(shards is not None and (shards < n or shards % n != 0) for shards, n in pairs)
 
 
 def _world(f: Facts) -> str:
-    inner = inner_ranks(f.arguments) * max(1, f.count("tensor_parallel_num_weight_shards") // f.tp)
+    inner = inner_ranks(f.arguments) * weight_shards(f.arguments)[0]
     return f"{inner} and {f.world} ranks" if f.world and f.world % inner else ""
 
 
@@ -69,7 +70,11 @@ def _stages(f: Facts) -> bool:
 
 
 DEGREE_CHECKS: tuple[Check | str, ...] = (
-    Check("weight_shards", _shards, "--tensor-parallel-num-weight-shards must be a multiple of tp"),
+    Check(
+        "weight_shards",
+        _shards,
+        f"{keys.WEIGHT_SHARDS.flag} must be a multiple of tp, and {keys.EXPERT_SHARDS.flag} of etp",
+    ),
     Check(
         "degrees_divide_world",
         _world,

@@ -16,6 +16,8 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "dp": (),
     "ep": (keys.EP,),
     "etp": (keys.ETP,),
+    "gtp": (keys.WEIGHT_SHARDS,),
+    "egtp": (keys.EXPERT_SHARDS,),
     "vpp": (keys.VPP, "num_layers_per_virtual_pipeline_stage", keys.STAGES),
     "schedule": (),
     "stages": (

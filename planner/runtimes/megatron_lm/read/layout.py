@@ -32,6 +32,13 @@ def expert_degrees(arguments: Arguments) -> tuple[int, int]:
     return ep, max(1, arguments.count(keys.ETP, tp))
 
 
+def weight_shards(arguments: Arguments) -> tuple[int, int]:
+    """Ranks beyond tensor parallelism that cut weights, and experts."""
+    tp, (_, etp) = degree(arguments, keys.TP), expert_degrees(arguments)
+    gtp = max(1, arguments.count(keys.WEIGHT_SHARDS, tp) // tp)
+    return gtp, max(1, arguments.count(keys.EXPERT_SHARDS, etp) // etp)
+
+
 def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layout | None:
     """The layout of a launch; null: degrees or layers cannot be dealt out, or the batch is open.
 
@@ -51,6 +58,7 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
     vpp = virtual_stages(arguments, layers)
     even = len(counts) <= layers + EMPTY_ENDS and counts == layers_per_stage(layers, len(counts))
     dp = world_size // inner_ranks(arguments)
+    gtp, egtp = weight_shards(arguments)
     return Layout.model_validate(
         {
             "tp": tp,
@@ -63,6 +71,8 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
             "stages": None if even else stage_specs(counts),
             "ep": ep if experts else 1,
             "etp": etp if experts else 1,
+            "gtp": gtp if dp % gtp == 0 else 1,
+            "egtp": egtp if experts else 1,
             "dp_replicate": replicas(arguments, dp),
             "zero_stage": zero_stage(arguments),
             "sequence_parallel": tp > 1 and arguments.on(keys.SEQUENCE_PARALLEL),

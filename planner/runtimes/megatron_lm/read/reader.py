@@ -67,6 +67,8 @@ VERDICTS: dict[str, Verdict] = {
     "etp_needs_experts": "ignored",
     "interleaved_needs_whole_groups": "unmodelled",
     "stated_groups_run": "unmodelled",
+    "gtp_trains_all_weights": "unmodelled",
+    "gtp_updates_each_weight": "unmodelled",
 }
 """Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
 STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})

@@ -117,6 +117,8 @@ MEGATRON_LM = Exporter(
             "dp",  # what the other degrees leave of the ranks
             "ep",
             "etp",
+            "gtp",
+            "egtp",
             "vpp",
             "micro_batch_size",
             "sequence_parallel",

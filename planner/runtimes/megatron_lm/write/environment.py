@@ -25,6 +25,7 @@ def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:
         ),
         *((CPU_THREADS,) if layout.offload.optimizer else ()),
         *((OFFLOAD_VERSION,) if layout.offload_modules else ()),
+        *((NODE_PRIORITY,) if _prefetches_in_graphs(job, layout) else ()),
         *((GRAPH_BUFFERS,) if job.options.cuda_graph == "partial" else ()),
     )
 
@@ -55,6 +56,18 @@ GRAPH_BUFFERS = EnvironmentVariable(
     "0",
     "Megatron-LM asks for it where graphs of layers meet expandable segments",
 )
+
+
+NODE_PRIORITY = EnvironmentVariable(
+    "CUDA_GRAPHS_USE_NODE_PRIORITY",
+    "1",
+    "Megatron-LM asks for it on Blackwell where graphs hold gathers of weights cut beyond tp",
+)
+
+
+def _prefetches_in_graphs(job: Job, layout: Layout) -> bool:
+    """Source: Megatron-LM `training/arguments.py:1540`."""
+    return (layout.gtp > 1 or layout.egtp > 1) and job.options.cuda_graph not in (None, "none")
 
 
 def _queues(job: Job, layout: Layout) -> EnvironmentVariable | None:

@@ -36,6 +36,10 @@ def layout_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
             f"ep = {layout.ep} and etp = {layout.etp} cut experts and {model.name!r} has none; "
             "set both to 1"
         )
+    if layout.gtp > 1:
+        yield keys.WEIGHT_SHARDS(layout.tp * layout.gtp)
+    if layout.egtp > 1:
+        yield keys.EXPERT_SHARDS(layout.etp * layout.egtp)
     yield keys.MICRO_BATCH(layout.micro_batch_size)
 
 

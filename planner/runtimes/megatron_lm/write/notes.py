@@ -50,6 +50,11 @@ def _layout_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[s
             "do not read without conversion"
         )
         yield "fused gradient accumulation with Megatron-FSDP needs Transformer Engine 2.10"
+    if layout.gtp > 1 or layout.egtp > 1:
+        yield (
+            "weights cut beyond tp (gtp, egtp) need Transformer Engine 2.19, and were not measured "
+            "by any published run here: compare some steps with and without"
+        )
     if layout.tp > 1 or layout.cp > 1:
         yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
     if (

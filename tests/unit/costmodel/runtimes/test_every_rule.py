@@ -106,7 +106,45 @@ STORED = {"activation_func_fp8_input_store": True}
 
 OFFLOADED = {"offload_optimizer": 1.0, "zero_stage": 3}
 MIXED = "mixed"
+CUT = {"gtp": 2}, {"egtp": 2}
+LOW = {"precision": "mxfp8"}
 ROWS = {
+    "gtp_divides_dp": (of({"dp": 6, "gtp": 4}), of({"dp": 6, "gtp": 3})),
+    "gtp_shards_weights_once": (
+        of(*({"dp": 8, "gtp": 2, "zero_stage": stage} for stage in (2, 3))),
+        of({"dp": 8, "gtp": 2, "zero_stage": 1}, {"dp": 8, "zero_stage": 3}),
+    ),
+    "gtp_has_one_instance": (
+        of({"dp": 8, "gtp": 2, "dp_replicate": 2}),
+        of({"dp": 8, "gtp": 2}, {"dp": 8, "dp_replicate": 2}),
+    ),
+    "egtp_needs_experts": (of({"dp": 4, "egtp": 2}), of({"dp": 4, "egtp": 2}, **experts())),
+    "egtp_divides_expert_dp": (
+        of({"tp": 2, "dp": 6, "ep": 4, "egtp": 2}, **experts()),
+        of({"tp": 2, "dp": 6, "ep": 4, "egtp": 3}, **experts()),
+    ),
+    "egtp_shards_experts_once": (
+        of({"dp": 8, "egtp": 2, "zero_stage": 2}, **experts()),
+        of({"dp": 8, "egtp": 2, "zero_stage": 1}, **experts()),
+    ),
+    "egtp_has_one_instance": (
+        of({"dp": 8, "egtp": 2, "dp_replicate": 2}, **experts()),
+        of({"dp": 8, "egtp": 2}, **experts()),
+    ),
+    "gtp_gathers_native_weights": (
+        of(*CUT, **LOW) + rows("megatron-bridge", *CUT, precision="fp8"),
+        of(*CUT)
+        + of(*CUT, options={"fp8_param_gather": True}, **LOW)
+        + rows("megatron-bridge", *CUT, **LOW)
+        + of({}, **LOW),
+    ),
+    "gtp_trains_all_weights": (of(*CUT, **LORA), of(*CUT) + of({}, **LORA)),
+    "gtp_updates_each_weight": (
+        of(*CUT, optimizer="muon") + of(*CUT, optimizer="soap"),
+        of(*CUT, optimizer="lion") + of({}, optimizer="muon"),
+    ),
+    "runtime_cuts_matrices": (rows("torchtitan", {"gtp": 2}), rows("torchtitan", {"egtp": 2})),
+    "runtime_cuts_experts": (rows("torchtitan", {"egtp": 2}), rows("torchtitan", {"gtp": 2})),
     "tp_divides_heads": (of(*tp(5, 16)), of(*tp(8, 24))),
     "tp_fits_key_value_heads": (of(*tp(4, 8, 9)), of(*tp(3, 6, 12)) + of(*tp(4), **MLA)),
     "tp_divides_mlp": (
