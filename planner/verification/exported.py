@@ -8,6 +8,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
+from trainplan.planner.launch import EntryPoint
 from trainplan.planner.launchers import CPU_STARTS, LAUNCHERS, CpuStart, cpu_launch
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.verification.by_megatron import Combination, combination
@@ -64,20 +65,20 @@ def exported_runs(
         job: Of the plan; a tiny one of its kind takes its place.
         plan: Its layout.
         steps: Optimizer steps that each trains.
-        lacks: The first of some modules that is not installed; null: all are.
+        lacks: Says of some modules and variables which is not there; null: all are.
     """
     start = CPU_STARTS.get(job.runtime)
     if start is None:
         why = f"{job.runtime}: its files start on GPUs alone"
         return ExportedRuns(None, (), (why,))
     if missing := lacks(start.needs):
-        return ExportedRuns(None, (), (f"{job.runtime}: {missing} is not installed",))
+        return ExportedRuns(None, (), (f"{job.runtime}: {missing}",))
     made = _Made(job, plan, start, steps)
     try:
         reference = made.first(made.alone())
     except PlanError as error:
         return ExportedRuns(None, (), (f"{job.runtime}: {error}",))
-    others, not_started = [], []
+    others, not_started = [], list(made.plainer())
     for axis in (one for one in AXES if getattr(plan, one) > 1):
         try:
             if reason := start.never.get(axis):
@@ -133,25 +134,37 @@ class _Made:
 
     def alone(self) -> Iterator[Layout]:
         """One process, in the words that a runtime has for it."""
-        for stage in (0, 1, 3):
+        for stage in dict.fromkeys((self.start.stage, 0, 1, 3)):
             yield Layout(zero_stage=stage, micro_batch_size=self.size)
 
     def cut(self, axis: str) -> Iterator[Layout]:
         """Two processes along an axis, with what of the plan goes with it."""
         plan = self.plan
-        stages: tuple[int, ...] = (0, plan.zero_stage)
+        stages: tuple[int, ...] = (self.start.stage, self.sharded)
         stated: dict[str, object] = {axis: 2, "micro_batch_size": self.size}
         if axis == "tp":
             stated["sequence_parallel"] = plan.sequence_parallel
         if axis == "pp":
             stated |= {"schedule": plan.schedule, "vpp": min(plan.vpp, 2)}
         if axis in ("dp", "cp", "ep"):
-            stages = (plan.zero_stage,)
+            stages = (self.sharded, 2)  # torchtitan has 1 in pipelines alone
             stated |= self.recomputed
         if axis == "ep":
             stated["dp"] = 2
         for stage in dict.fromkeys(stages):
             yield Layout.model_validate({**stated, "zero_stage": stage})
+
+    @property
+    def sharded(self) -> int:
+        """ZeRO stage of replicas: the plan's, or 1 where no CPU has it."""
+        stage = self.plan.zero_stage
+        return 1 if f"ZeRO-{stage}" in self.start.never else stage
+
+    def plainer(self) -> Iterator[str]:
+        """What of the plan runs in a plainer form."""
+        name = f"ZeRO-{self.plan.zero_stage}"
+        if name in self.start.never:
+            yield f"{name}: {self.start.never[name]}"
 
     @property
     def size(self) -> int:
@@ -197,12 +210,15 @@ class _Made:
             "model": tiny.model.model_copy(update={"max_position_embeddings": 2 * length}),
         }
         one = combination(tiny.model_copy(update=changes), layout)
-        launch = cpu_launch(EXPORTERS[one.job.runtime](one.job, layout), self.steps)
+        whole = EXPORTERS[one.job.runtime](one.job, layout)
+        launch = cpu_launch(whole, self.steps)
         script = LAUNCHERS["torchrun"](launch, one.job.cluster)
         files = {script.name: script.text, **{file.name: file.text for file in launch.files}}
         if "train" in self.start.texts:
             files["model.json"] = json.dumps(model_of(one.job.model))
         sizes = {"STEPS": str(self.steps), "VOCABULARY": str(one.job.model.vocab_size)}
+        if isinstance(whole.entry_point, EntryPoint):
+            sizes["PROGRAM"] = whole.entry_point.file
         return ExportedRun(one, script.name, files, {**sizes, **self.start.environment})
 
 

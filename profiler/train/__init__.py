@@ -11,7 +11,7 @@ need: a trainer whose libraries are installed.
 PARTS: between the marks of a micro batch.
 refusal: what of a request its trainer cannot run, and why.
 refusing: what the trainer cannot run of a job and a layout, and why.
-lacking: the first of some modules that is not installed.
+lacking: which of some modules and variables is not there.
 ScriptRuns: starts exported scripts, and reads the losses they say.
 slowest_seconds: seconds of each step.
 TrainerName: what trains: `megatron-core` or `torch`.

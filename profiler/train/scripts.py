@@ -43,9 +43,18 @@ class Script(Protocol):
         """`.` stands for the folder of the files."""
 
 
-def lacking(modules: Iterable[str]) -> str | None:
-    """The first that is not installed; null: all are. Nothing is imported."""
-    return next((one for one in modules if find_spec(one) is None), None)
+def lacking(needs: Iterable[str]) -> str | None:
+    """Which module is not installed, or which `$VARIABLE` not set; null: all are there.
+
+    Nothing is imported.
+    """
+    for one in needs:
+        if one.startswith("$"):
+            if not os.environ.get(one[1:]):
+                return f"{one[1:]} is not set"
+        elif find_spec(one) is None:
+            return f"{one} is not installed"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,3 +50,11 @@ def test_losses_are_read_from_the_lines_of_the_rank_that_says_them():
     steps, seconds = ScriptRuns()(Broken(said))
     assert steps == [(6.9, 1e-3)]
     assert seconds > 0
+
+
+def test_what_is_not_there_is_said_of_modules_and_of_variables(monkeypatch):
+    monkeypatch.setenv("HERE", "/x")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert lacking(("torch", "$HERE")) is None
+    assert lacking(("torch", "nothing_of_this_name")) == "nothing_of_this_name is not installed"
+    assert lacking(("$NOWHERE", "torch")) == "NOWHERE is not set"

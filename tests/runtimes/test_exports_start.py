@@ -21,6 +21,8 @@ FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layer
 CUT = {"tp": 2, "sequence_parallel": True}
 WAVE = {"pp": 2, "vpp": 2, "schedule": "interleaved"}
 CASES = {
+    "megatron-lm": (FULL | CUT | {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 0},
+                    {"pp": 2, "zero_stage": 0}, WAVE),
     "fsdp2": ({"dp": 2, "zero_stage": 0}, {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 2},
               CUT | FULL | {"dp": 2, "zero_stage": 3}),
     "torchtitan": ({"dp": 2, "zero_stage": 0}, {"dp": 2, "zero_stage": 2},
@@ -40,7 +42,9 @@ STARTED = [
 
 @pytest.fixture(autouse=True)
 def on_path(monkeypatch):
-    """Checkouts import as if they were installed."""
+    """Checkouts import as if they were installed, or are where their launches look for them."""
+    if "MEGATRON_LM_PATH" in os.environ:
+        monkeypatch.setenv("MEGATRON_PATH", os.environ["MEGATRON_LM_PATH"])
     found = [os.environ[one] for one in ("TORCHTITAN_PATH",) if one in os.environ]
     monkeypatch.setattr(sys, "path", [*found, *sys.path])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((*found, os.environ.get("PYTHONPATH", ""))))

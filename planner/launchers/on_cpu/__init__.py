@@ -24,7 +24,7 @@ class CpuStart:
     """How launches of a runtime start without a GPU."""
 
     needs: tuple[str, ...]
-    """Modules that have to be installed."""
+    """Modules that have to be installed, and variables, with `$`, that have to be set."""
     precision: Precision
     """The widest that its launches have."""
     texts: Mapping[str, str]
@@ -38,12 +38,26 @@ class CpuStart:
     shortened: bool = True
     """Is the launch cut to a few steps? Else its program does that."""
     never: Mapping[str, str] = field(default_factory=dict)
-    """Degrees that no CPU has, and why."""
+    """Degrees and ZeRO stages that no CPU has, and why."""
+    stage: int = 0
+    """ZeRO stage of one replica."""
 
 
 TRAIN = {"train": "train", WEIGHTS: WEIGHTS}
+OF_FSDP = "Megatron-FSDP shards on GPUs alone; started as ZeRO-1"
 CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
     {
+        "megatron-lm": CpuStart(
+            needs=("torch", "einops", "$MEGATRON_PATH"),
+            precision="bf16",
+            texts={STAND_IN: "megatron_lm", WEIGHTS: WEIGHTS},
+            runs=STAND_IN,
+            never={
+                "cp": "context parallelism is in Transformer Engine, which needs a GPU",
+                "ZeRO-2": OF_FSDP,
+                "ZeRO-3": OF_FSDP,
+            },
+        ),
         "fsdp2": CpuStart(
             needs=("torch",),
             precision="fp32",
@@ -63,6 +77,7 @@ CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
             texts=TRAIN,
             environment={"TRAIN_FOLDER": ".", "DS_ACCELERATOR": "cpu"},
             shortened=False,
+            stage=1,
             never={"cp": "DeepSpeed's Ulysses reshards flash attention of a GPU"},
         ),
         "accelerate": CpuStart(
@@ -82,7 +97,8 @@ CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
 
 Source: torch/distributed/tensor/experimental/_context_parallel (no sharding strategy of
 `_scaled_dot_product_flash_attention_for_cpu`); deepspeed/accelerator/cpu_accelerator.py;
-accelerate/state.py, `_prepare_backend` (several CPUs never shard)."""
+accelerate/state.py, `_prepare_backend` (several CPUs never shard); Megatron-LM
+megatron/core/transformer/dot_product_attention.py (no context parallelism)."""
 
 
 def cpu_launch(launch: LaunchConfig, steps: int) -> LaunchConfig:

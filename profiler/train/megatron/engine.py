@@ -25,4 +25,5 @@ def _norm(_: type, config: Any, hidden_size: int, eps: float = 1e-5, **__: objec
     norm = kinds[config.normalization](hidden_size, eps=eps, dtype=config.params_dtype)
     for weight in norm.parameters():
         weight.sequence_parallel = config.sequence_parallel
+    norm.returns_residual = False  # asked for since Core 0.17
     return norm

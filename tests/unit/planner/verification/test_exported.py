@@ -57,9 +57,9 @@ def test_modules_that_lie_beside_a_script_are_python(make_job, runtime):
 
 
 def test_a_runtime_that_is_not_installed_is_said_and_starts_nothing(make_job):
-    runs = runs_of(make_job, "deepspeed", Layout(dp=8), lacks=lambda modules: modules[-1])
+    runs = runs_of(make_job, "deepspeed", Layout(dp=8), lacks=lambda needs: f"{needs[-1]} is gone")
     assert (runs.reference, runs.others) == (None, ())
-    assert runs.not_started == ("deepspeed: deepspeed is not installed",)
+    assert runs.not_started == ("deepspeed: deepspeed is gone",)
     assert list(start_exported(runs, None)) == []
 
 
@@ -67,6 +67,20 @@ def test_degrees_that_no_cpu_has_are_said_with_their_reason(make_job):
     runs = runs_of(make_job, "accelerate", Layout(cp=2, dp=4, zero_stage=3))
     assert layouts(runs) == [{"dp": 2, "zero_stage": 3}]
     assert runs.not_started == ("cp: torch cuts no attention of a CPU over sequences",)
+
+
+def test_stages_that_no_cpu_has_are_said_and_run_in_a_plainer_form(make_job):
+    runs = runs_of(make_job, "megatron-lm", Layout(dp=8, zero_stage=3))
+    assert layouts(runs) == [{"dp": 2}]
+    assert [one.combination.layout.zero_stage for one in runs.others] == [1]
+    assert runs.not_started[0].startswith("ZeRO-3: Megatron-FSDP shards on GPUs alone")
+
+
+def test_programs_of_a_checkout_run_inside_their_stand_in(make_job):
+    (one,) = runs_of(make_job, "megatron-lm", Layout(dp=8, zero_stage=1)).others
+    assert "-m stand_in" in one.files["run.sh"]
+    assert "--mock-data" in one.files["run.sh"]
+    assert one.environment["PROGRAM"] == "pretrain_gpt.py"
 
 
 def test_a_runtime_whose_files_need_a_gpu_is_named(make_job):
