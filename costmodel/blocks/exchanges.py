@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.parts import PassSeconds, Shapes
+from trainplan.costmodel.blocks.parts import Part, PassSeconds, Shapes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import group
 
@@ -34,3 +34,27 @@ def with_exposed(shapes: Shapes, seconds: PassSeconds, launched: FloatColumn) ->
     hidden = seconds.ep_comm * (1 / shapes.machine.constants.expert_overlap_exposed - 1)
     along = np.maximum(launched, seconds.total - seconds.ep_comm)
     return replace(seconds, ep_comm=seconds.ep_comm + np.maximum(0.0, hidden - along))
+
+
+def overlapped_with_shared(shapes: Shapes, part: Part, shared: Part, exchange: FloatColumn) -> Part:
+    """Routed experts whose exchanges run beside the shared ones, in both passes.
+
+    Forward the first product and its activation run beside the dispatch, the last product beside
+    the combine; backward the same in turn. No more of an exchange hides than what runs beside it
+    lasts, nor than beside any other compute. `exchange` are the seconds of one of the two.
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, token_dispatch and token_combine, and
+    `moe/shared_experts.py`, whose sequence numbers keep that order backward.
+    """
+    if not shapes.traits.experts.overlaps_shared:
+        return part
+    ups = 2 if shapes.job.model.gated_mlp else 1
+    share = 1 - shapes.machine.constants.expert_overlap_exposed
+
+    def left(routed: PassSeconds, own: PassSeconds) -> PassSeconds:
+        products, half = own.gemm / (ups + 1), own.tp_comm / 2
+        first = np.minimum(exchange, ups * products + own.elementwise + half)
+        hidden = share * (first + np.minimum(exchange, products + half))
+        return replace(routed, ep_comm=routed.ep_comm - hidden)
+
+    forward, backward = left(part.forward, shared.forward), left(part.backward, shared.backward)
+    return replace(part, forward=forward, backward=backward)

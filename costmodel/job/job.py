@@ -89,6 +89,8 @@ class RuntimeOptions(Spec):
     overlap_param_gather: bool | None = None
     overlap_tp_comm: bool | None = None
     overlap_moe_a2a: bool | None = None
+    overlap_shared_experts: bool | None = None
+    """Shared experts run on a stream of their own, beside the exchange of tokens."""
     microbatch_group_size: MicrobatchGroup | None = None
     """Micro batches that pass through one virtual stage in a row under the interleaved schedule:
     as few as run where they do not fill groups of pp, twice pp, or a number; null: pp."""

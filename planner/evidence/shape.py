@@ -86,6 +86,7 @@ def settings_of(
     """Settings of a run as `--option` takes them, and whether a layout can notice each."""
     attention = "unfused" if traits.kernels.attention == "unfused" else "flash"
     sharded, routed = one.tp > 1, one.ep > 1
+    alongside = [("overlap_shared_experts=true", routed)] if traits.experts.overlaps_shared else []
     return (
         (f"attention={attention}", True),
         (f"cuda_graph={traits.host.cuda_graph}", True),
@@ -93,6 +94,7 @@ def settings_of(
         ("gtp=on", (one.gtp > 1) | (one.egtp > 1)),
         (f"moe_dispatcher={traits.experts.dispatcher}", routed),
         (f"overlap_moe_a2a={_word(traits.experts.overlaps)}", routed),
+        *alongside,
     )
 
 

@@ -55,8 +55,8 @@ class ShadowPrice:
     change: str
     """`memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`, `batch_double`,
     `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
-    runtime (one that is set, dropped; or `cuda_graph`, `moe_dispatcher`, `overlap_moe_a2a`,
-    `overlap_tp_comm`, `moment_dtype` turned on) or `even` (where stages hold unequal layers)."""
+    runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on) or
+    `even` (where stages hold unequal layers)."""
     text: str
     """In words."""
     status: Status
@@ -172,6 +172,7 @@ def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
     alone = {
         "moe_dispatcher": layout.ep * layout.etp == 1,
         "overlap_moe_a2a": layout.ep == 1,
+        "overlap_shared_experts": layout.ep == 1,
         "overlap_tp_comm": layout.tp == 1,
     }
     idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])

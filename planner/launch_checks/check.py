@@ -29,6 +29,7 @@ FREE = (
     "overlap_tp_comm",
     "microbatch_group_size",
     "overlap_moe_a2a",
+    "overlap_shared_experts",
     "moe_dispatcher",
     "cp_comm_type",
 )

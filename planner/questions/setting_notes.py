@@ -14,6 +14,7 @@ OF_EXPERTS = (
     "moe_dispatcher",
     "deepep_proxy",
     "overlap_moe_a2a",
+    "overlap_shared_experts",
     "routing",
     "moe_capacity_factor",
     "moe_pad_to_capacity",

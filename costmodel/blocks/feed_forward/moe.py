@@ -13,6 +13,7 @@ from trainplan.costmodel.blocks.activations import (
     router_bytes_kept,
     with_output_gate,
 )
+from trainplan.costmodel.blocks.exchanges import overlapped_with_shared
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.operations import (
     clamp_operations,
@@ -88,7 +89,8 @@ def moe_part(shapes: Shapes) -> Part:
     experts = _experts(shapes, routing)
     exposed = shapes.machine.constants.expert_overlap_exposed
     hidden = exposed if shapes.traits.experts.overlaps else 1.0
-    transfer = _dispatch_and_combine(shapes, routing) * hidden
+    exchange, gather = _dispatch_or_combine(shapes, routing)
+    transfer = 2 * (exchange + gather) * hidden
     maps = _routing_maps(shapes, routing) * hidden
     router = _router(shapes, routing)
     activation, passes, passes_backward = _elementwise(shapes, routing)
@@ -110,7 +112,9 @@ def moe_part(shapes: Shapes) -> Part:
     width = routing.moe.shared_expert_intermediate_size
     if width:
         shared = mlp_part(shapes, width, "shared_experts", inside="moe")
-        part += with_output_gate(shapes, shared)
+        part = overlapped_with_shared(shapes, part, shared, exchange) + with_output_gate(
+            shapes, shared
+        )
     whole = Module("moe", part.forward.total, part.saved_bytes)
     return replace(part, modules=(*part.modules, whole), tail=tail)
 
@@ -250,8 +254,8 @@ def _copies(shapes: Shapes, routing: _Routing) -> FloatColumn:
     return destinations_in_groups(routing.moe, shapes.table.ep, routing.loads.fullest)
 
 
-def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
-    """Seconds of the two exchanges of one pass, with the gathers over etp.
+def _dispatch_or_combine(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:
+    """Seconds of one of the two exchanges of a pass, and of its gather over etp.
 
     Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
     for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
@@ -284,7 +288,7 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     one = np.ones(shapes.size, dtype=np.int64)
     sent = token * ranks * table.etp
     gather = collective_seconds(machine, "all_gather", sent, group(machine, table.etp, one))
-    return 2 * (exchange + gather)
+    return exchange, gather
 
 
 def _routing_maps(shapes: Shapes, routing: _Routing) -> FloatColumn:

@@ -87,6 +87,23 @@ def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
+    "recompute_modules",
+    "overlap_shared_experts excludes overlap_moe_a2a, experts of a latent width and recomputed "
+    "shared_experts: leave it out",
+    "Megatron-LM transformer_config.py:1994 and 3040; core/transformer/moe/moe_layer.py:477",
+    name="shared_experts_beside_exchange",
+)
+def shared_experts_overlapped(job: Job, table: LayoutTable) -> BoolColumn:
+    """What is on a stream of its own is neither taken apart nor repeated alone."""
+    moe = job.model.moe
+    if job.options.overlap_shared_experts is not True or moe is None:
+        return np.zeros(len(table), dtype=bool)
+    never = job.options.overlap_moe_a2a is True or moe.latent_size is not None
+    again = recomputes(table, "shared_experts") & bool(moe.shared_expert_intermediate_size)
+    return np.asarray(again | never)
+
+
+@rule(
     "zero_stage",
     "overlap_moe_a2a with zero_stage 2 or 3 excludes cuda_graph=partial",
     "FSDP:182, graphs of single layers",
@@ -220,13 +237,15 @@ def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "recompute_modules",
-    "cuda_graph=partial with moe_dispatcher deepep or hybridep: recompute no layernorm without moe",
+    "cuda_graph=partial with moe_dispatcher deepep or hybridep, or with overlap_shared_experts: "
+    "recompute no layernorm without moe",
     "Megatron-LM transformer_layer.py:480-520, pre_mlp_layernorm is a buffer of the graph",
 )
 def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
     """The norm before a graphed router would silently be kept, so the half of what is wanted."""
-    flexible = job.options.moe_dispatcher in {"deepep", "hybridep"} and job.model.moe is not None
-    graphed = flexible and job.options.cuda_graph == "partial"
+    flexible = job.options.moe_dispatcher in {"deepep", "hybridep"}
+    flexible |= job.options.overlap_shared_experts is True
+    graphed = flexible and job.model.moe is not None and job.options.cuda_graph == "partial"
     return np.asarray(recomputes(table, "layernorm") & ~recomputes(table, "moe") & graphed)
 
 
@@ -279,6 +298,7 @@ OPTION_RULES = (
     graph_of_step_recomputes_without_masks,
     exchange_overlapped_with_compute,
     exchange_overlapped_in_fsdp,
+    shared_experts_overlapped,
     deepep_needs_ranks,
     layers_on_the_host,
     moments_need_sharding,

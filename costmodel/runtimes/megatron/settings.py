@@ -38,6 +38,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     larger_groups,
     moments_need_sharding,
     offloaded_moments_are_whole,
+    shared_experts_overlapped,
     tp_overlap_needs_sequence_parallel,
 )
 from trainplan.costmodel.runtimes.traits import Setting, Stated
@@ -70,6 +71,16 @@ def tp_overlap_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
 def groups_are_of_pp(job: Job, table: LayoutTable) -> BoolColumn:
     """No pipeline interleaves, or in groups of as many micro batches as by default."""
     return np.asarray((table.schedule != INTERLEAVED) | ~larger_groups(job, table))
+
+
+@rule(
+    "tp",
+    "the search tries overlap_shared_experts without tensor parallelism alone",
+    "Megatron-LM core/transformer/moe/shared_experts.py, whose products give up their user buffers",
+)
+def shared_experts_stay_whole(job: Job, table: LayoutTable) -> BoolColumn:
+    """Beside an exchange their own traffic runs beside no product."""
+    return np.asarray(table.tp > 1)
 
 
 def _with_experts(job: Job) -> str | None:
@@ -110,6 +121,24 @@ def _interleaving_experts(job: Job) -> str | None:
     return _with_experts(job) or (HYBRIDS_INTERLEAVE_NOTHING if is_hybrid(job.model) else None)
 
 
+def _with_shared_experts(job: Job) -> str | None:
+    moe = job.model.moe
+    if moe is None or not moe.shared_expert_intermediate_size:
+        return "the model has no shared experts"
+    if moe.latent_size:
+        return "experts of a latent width run beside nothing"
+    return "overlap_moe_a2a excludes it" if job.options.overlap_moe_a2a else None
+
+
+def _with_shared_experts_alone(job: Job) -> str | None:
+    interleaved = None if is_hybrid(job.model) else "overlap_moe_a2a hides more"
+    return _with_shared_experts(job) or interleaved
+
+
+def _with_shared_experts_of_layers(job: Job) -> str | None:
+    return _with_shared_experts(job) or ("tried anyhow" if is_hybrid(job.model) else None)
+
+
 def _with_user_buffers(job: Job) -> str | None:
     return "latent attention has no user buffers" if job.model.mla else None
 
@@ -137,6 +166,7 @@ def _rules_of_graphs(job: Job) -> tuple[Rule, ...]:
     """Those that the options of a job let bind."""
     partial = job.options.cuda_graph == "partial"
     flexible = partial and job.options.moe_dispatcher in ("deepep", "hybridep")
+    flexible |= partial and job.options.overlap_shared_experts is True
     alongside = partial and job.options.overlap_moe_a2a
     return (
         *((graphs_recompute_modules_only,) if partial else ()),
@@ -158,6 +188,12 @@ def _rules_of_dispatchers(job: Job) -> tuple[Rule, ...]:
 def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     graphed = job.options.cuda_graph == "partial"
     return (exchange_overlapped_with_compute, *((exchange_overlapped_in_fsdp,) if graphed else ()))
+
+
+def _rules_of_shared_experts(job: Job) -> tuple[Rule, ...]:
+    graphed = job.options.cuda_graph == "partial"
+    own = (shared_experts_overlapped, shared_experts_stay_whole)
+    return (*own, *((graphed_routers_keep_their_norm,) if graphed else ()))
 
 
 def _rules_of_tensor_traffic(job: Job) -> tuple[Rule, ...]:
@@ -225,6 +261,24 @@ OVERLAPPED_WITH_COMPUTE = Setting(
     rules=_rules_of_exchange,
     beats_default=_launches_nothing,
 )
+# with overlap_moe_a2a it was the answer of none of three jobs, and took a quarter more to search
+OVERLAPPED_WITH_SHARED = (
+    Setting(
+        "overlap_shared_experts",
+        True,  # noqa: FBT003 (a value)
+        "--moe-shared-expert-overlap",
+        _with_shared_experts_alone,
+        _rules_of_shared_experts,
+    ),
+    Setting(
+        "overlap_shared_experts",
+        True,  # noqa: FBT003 (a value)
+        "--moe-shared-expert-overlap",
+        _with_shared_experts_of_layers,
+        _rules_of_shared_experts,
+        level="all",
+    ),
+)
 OVERLAPPING_PRODUCTS = Setting(
     name="overlap_tp_comm",
     value=True,
@@ -271,7 +325,7 @@ GRADIENTS = Setting(
     "gradient_dtype", "bf16", "--grad-reduce-in-bf16", _gradients_in_bf16, level="all"
 )
 
-NEMO_SETTINGS = (*GROUPS, DISPATCHERS[1], *EXCHANGES, MOMENTS)
+NEMO_SETTINGS = (*GROUPS, DISPATCHERS[1], *OVERLAPPED_WITH_SHARED, *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
 BRIDGE_SETTINGS = (
     *GROUPS,
@@ -281,6 +335,7 @@ BRIDGE_SETTINGS = (
     *DISPATCHERS,
     POSTED_BY_HOST,
     OVERLAPPED_WITH_COMPUTE,
+    *OVERLAPPED_WITH_SHARED,
     *EXCHANGES,
     MOMENTS,
 )
@@ -291,6 +346,7 @@ CORE_SETTINGS = (
     WHOLE_OF_DENSE,
     *DISPATCHERS,
     OVERLAPPED_WITH_COMPUTE,
+    *OVERLAPPED_WITH_SHARED,
     OVERLAPPING_PRODUCTS,
     *EXCHANGES,
     MOMENTS,

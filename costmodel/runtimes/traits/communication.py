@@ -55,6 +55,8 @@ class Experts:
 
     overlaps: bool = False
     """The expert all-to-all runs beside compute, in part."""
+    overlaps_shared: bool = False
+    """It runs beside the shared experts, in part."""
     dispatcher: Dispatcher = "alltoall"
     """Inside one scale-up domain."""
     dispatcher_across: Dispatcher = "alltoall"
@@ -67,6 +69,7 @@ class Experts:
         return replace(
             self,
             overlaps=stated_or(options.overlap_moe_a2a, self.overlaps),
+            overlaps_shared=stated_or(options.overlap_shared_experts, self.overlaps_shared),
             dispatcher=stated_or(options.moe_dispatcher, self.dispatcher),
             dispatcher_across=stated_or(options.moe_dispatcher, self.dispatcher_across),
         )

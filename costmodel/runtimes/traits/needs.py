@@ -59,6 +59,7 @@ NEEDS = {
     "microbatch_group_size=least": Needs("0.10"),
     "moment_dtype=bf16": Needs("0.13"),
     "overlap_moe_a2a=true": Needs("0.14, with PyTorch 2.6"),
+    "overlap_shared_experts=true": Needs("0.10"),
     "overlap_tp_comm=true": USER_BUFFERS,
 }
 """Of values as `--option` takes them, by default or stated.

@@ -121,7 +121,7 @@ MODEL_CHECKS: tuple[Check | str, ...] = (
     forbids(
         "shared_overlap_needs_alltoall",
         "--moe-shared-expert-overlap needs --moe-token-dispatcher-type alltoall or flex",
-        ("moe_shared_expert_overlap", keys.SHARED_EXPERT, f"{keys.DISPATCHER}=allgather"),
+        (keys.SHARED_OVERLAP, keys.SHARED_EXPERT, f"{keys.DISPATCHER}=allgather"),
     ),
     Check("balancing_strengths", _balancing, "give one --moe-aux-loss-coeff for each balancing"),
     Check("capacity_needs_loss", _capacity, "a capacity factor needs balancing by a loss, or none"),
@@ -159,11 +159,11 @@ MODEL_CHECKS: tuple[Check | str, ...] = (
         "shared_experts_recompute_or_overlap",
         lambda f: (
             f.recomputes_module("shared_experts")
-            and f.on("moe_shared_expert_overlap")
+            and f.on(keys.SHARED_OVERLAP)
             and f.count(keys.SHARED_EXPERT) > 0
         ),
         "--moe-shared-expert-overlap excludes recomputing shared_experts: take one out",
-        "moe_shared_expert_overlap",
+        keys.SHARED_OVERLAP,
     ),
     Check(
         "delayed_scaling_keeps_norms",

@@ -67,6 +67,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         microbatch_group_size=_group(arguments, vpp),
         overlap_tp_comm=True if arguments.on(keys.TP_OVERLAP) else None,
         overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
+        overlap_shared_experts=_shares(arguments, model),
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),
         fp8_recipe="blockwise" if _in_blocks(arguments) else None,
@@ -115,6 +116,11 @@ def graph_modules(arguments: Arguments) -> tuple[str, ...]:
 def _graph(arguments: Arguments) -> str | None:
     kind = graph_kind(arguments)
     return None if kind == "none" else kind if kind == "full_iteration" else "partial"
+
+
+def _shares(arguments: Arguments, model: ModelSpec) -> bool | None:
+    shared = model.moe is not None and model.moe.shared_expert_intermediate_size > 0
+    return True if shared and arguments.on(keys.SHARED_OVERLAP) else None
 
 
 def _group(arguments: Arguments, vpp: int) -> int | None:

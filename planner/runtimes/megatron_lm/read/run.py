@@ -63,7 +63,7 @@ def _exchange(f: Facts) -> bool:
     # the list counts whether or not it is recomputed (TC:3035)
     whole = whole or "moe" in f.arguments.texts(keys.RECOMPUTED_MODULES)
     wide = not (f.on(keys.BF16) or f.on(keys.FP16))
-    alongside = f.on("moe_shared_expert_overlap") or f.count(keys.PREDICTIONS) > 1
+    alongside = f.on(keys.SHARED_OVERLAP) or f.count(keys.PREDICTIONS) > 1
     graphed = graph_kind(f.arguments) == "transformer_engine" and bool(
         {"moe", "mlp"} & set(graph_modules(f.arguments)) or not graph_modules(f.arguments)
     )

@@ -41,6 +41,9 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
         yield keys.TP_OVERLAP()
     if options.overlap_moe_a2a and job.model.moe:
         yield keys.EXPERT_OVERLAP()
+    shared = job.model.moe is not None and job.model.moe.shared_expert_intermediate_size
+    if options.overlap_shared_experts and shared:
+        yield keys.SHARED_OVERLAP()
     if options.offload_activation_layers:
         layers = options.offload_activation_layers
         yield keys.HOST_LAYERS(layers)

@@ -50,7 +50,7 @@ def test_a_setting_that_is_searched_is_written(make_job, runtime, one):
             written(make_job, runtime, model, options, layout)
             for options in (others, others | {one.name: one.value})
         )
-        for model in ("llama2-7b", "qwen3-30b-a3b")
+        for model in ("llama2-7b", "qwen3-30b-a3b", "deepseek-v2-lite")
         for layout in (*LAYOUTS, *ACROSS)
     ]
     both = [pair for pair in pairs if None not in pair]
