@@ -10,12 +10,14 @@ from dataclasses import replace
 
 from trainplan.costmodel.architecture import Trained
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
+from trainplan.costmodel.runtimes.bridged import BRIDGE_MODEL_RULES, unbridged
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
 from trainplan.costmodel.runtimes.megatron.gtp_rules import GTP_RULES
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS, BRIDGE_STATED
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.layers import GATED_OUTPUT
 
 MEGATRON_BRIDGE = replace(
     MEGATRON_CORE,
@@ -40,7 +42,15 @@ MEGATRON_BRIDGE = replace(
     state_precisions=("o0",),
     settings=BRIDGE_SETTINGS,
     stated=BRIDGE_STATED,
-    rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES, *GTP_RULES),
+    rules=(
+        *MEGATRON_CORE.rules,
+        deepep_leaves_racks_out,
+        *BRIDGE_RULES,
+        *GTP_RULES,
+        *BRIDGE_MODEL_RULES,
+    ),
+    refuses=unbridged,
+    layers=MEGATRON_CORE.layers | {f"{GATED_OUTPUT} by head"},  # models/stepfun
     # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts;
     # perf_recipes/llama and NeMo scripts/performance/llm/mlperf_lora_llama2_70b.py:
     # disable_parameter_transpose_cache of every run with adapters

@@ -68,14 +68,20 @@ def trial_launch(launch: LaunchConfig, steps: int, given: Collection[str]) -> La
             f"{launch.runtime} has no trials: its training script is yours, and what is known of "
             "it prints no step times; try deepspeed, or fsdp2, or measure by `plan calibrate`"
         )
-    edits = (short.always, *(e for name, e in short.unless_set.items() if name not in given))
-    for edit in edits:
+    made_up = (edit for name, edit in short.unless_set.items() if name not in given)
+    for edit in (short.always, *(one for one in made_up if _has_lines(launch, one))):
         launch = _edited(launch, edit, steps)
     return replace(
         launch,
         summary=(*launch.summary, f"a trial: {steps} steps, each logged, nothing saved"),
         read_back=False,
     )
+
+
+def _has_lines(launch: LaunchConfig, edit: Edit) -> bool:
+    """Has the launch what would be edited? Samples of a tower, for one, are not made up."""
+    texts = "\n".join(file.text for file in launch.files)
+    return all(re.search(pattern, texts, re.MULTILINE) for pattern, _ in edit.lines)
 
 
 def _edited(launch: LaunchConfig, edit: Edit, steps: int) -> LaunchConfig:

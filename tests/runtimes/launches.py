@@ -38,6 +38,10 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=(
     recorder.chmod(0o755)
     required = {one.name: one.name.lower() for one in config.required_environment}
     stated = required | NODE | dict(given)
+    if "HF_MODEL" in stated:
+        stated["HF_MODEL"] = str(folder / "model")
+        (folder / "model").mkdir()
+        (folder / "model" / "config.json").write_text(json.dumps(plan.config()), "utf-8")
     if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
         (folder / config.entry_point.file).touch()
         stated[config.entry_point.folder.name] = str(folder)

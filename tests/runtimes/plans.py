@@ -1,11 +1,16 @@
 """Twenty plans or more for every runtime that a launch is written for: fixed, and all unlike."""
 
+import json
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.families.bridges import bridge_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
-from trainplan.costmodel.presets.presets import preset
+from trainplan.costmodel.presets.presets import preset, preset_config
 
 SP = {"sequence_parallel": True}
 INTERLEAVED = SP | {"schedule": "interleaved"}
@@ -22,6 +27,7 @@ class Plan:
 
     name: str
     model: str
+    """A preset, or an architecture of `bridge_configs.json`."""
     cluster: str
     training: dict
     layout: Layout
@@ -29,12 +35,32 @@ class Plan:
 
     def job(self, runtime: str) -> Job:
         return Job(
-            model=preset(self.model),
+            model=self.spec(),
             training=TrainingSpec(**self.training),
             cluster=parse_cluster(self.cluster),
             runtime=runtime,
             options=RuntimeOptions(**self.options),
         )
+
+    def spec(self):
+        own = bridge_configs().get(self.model)
+        return preset(self.model) if own is None else model_from_config(own, self.model)
+
+    def config(self):
+        """What stands in the folder of the model, by Hugging Face's names."""
+        own = bridge_configs().get(self.model)
+        if own is None:
+            own = {k: v for k, v in preset_config(self.model).items() if not k.startswith("_")}
+            if bridge := bridge_of(self.spec()):
+                own["architectures"] = [bridge.architecture]
+        return own
+
+
+@cache
+def bridge_configs():
+    """A configuration of every architecture that Megatron-Bridge builds."""
+    path = Path(__file__).parent / "bridge_configs.json"
+    return json.loads(path.read_text("utf-8"))
 
 
 def plan(name, model, nodes, layout, *, gpu=H100, seq=4096, batch=64, precision="bf16", **options):
@@ -124,6 +150,30 @@ ZERO_BUBBLE = (
     zero_bubble("llama2-13b", 2, "bf16", "1f1b", **FULL),
     zero_bubble("llama2-13b", 2, "bf16", "1f1b", **recompute("core_attn")),
 )
+
+NO_PLAN = frozenset(
+    {
+        *("DeciLMForCausalLM", "KimiK3ForConditionalGeneration"),  # read by no family
+        *("Qwen3ASRForConditionalGeneration", "Qwen3_5ForTokenClassification"),
+        "FalconH1ForCausalLM",
+    }
+)
+"""Architectures that Megatron-Bridge builds and no plan is of; which ones, and why, is what
+tests/unit/planner/runtimes/test_bridged_models.py says."""
+
+
+def bridged(name):
+    """A plan of an architecture, over a pipeline where its bridge has one."""
+    model = model_from_config(bridge_configs()[name], name)
+    bridge = bridge_of(model)
+    dense = bridge.dense_ones if model.moe is None else ()
+    pp = 1 if "pp" in dense else 2
+    ep = {"ep": 4} if model.moe else {}
+    layout = {"tp": 2, "pp": pp, "dp": 8 // pp, **ep, **SP}
+    return plan(name, name, 2, layout, seq=4096)
+
+
+BRIDGED = tuple(bridged(name) for name in bridge_configs() if name not in NO_PLAN)
 
 WAVE = {"pp": 4, "vpp": 2, "dp": 2, **Z1}
 FLAT = {"pp": 4, "dp": 2, **Z1}
@@ -280,7 +330,7 @@ ACCELERATE = (
 
 PLANS = {
     "megatron-lm": MEGATRON,
-    "megatron-bridge": MEGATRON,
+    "megatron-bridge": MEGATRON + BRIDGED,
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,
     "deepspeed": DEEPSPEED + DEEPSPEED_OFFLOADED,

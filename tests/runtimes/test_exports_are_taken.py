@@ -25,7 +25,7 @@ def of(tmp_path_factory):
 
 def planned(plan):
     """What a runtime should understand of a layout, as far as it says."""
-    layout, batch = plan.layout, plan.training["global_batch_size"]
+    layout, batch, model = plan.layout, plan.training["global_batch_size"], plan.spec()
     names = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "sequence_parallel", "zero_stage",
              "micro_batch_size", "recompute", "tiled_mlp")  # fmt: skip
     return {name: getattr(layout, name) for name in names} | {
@@ -34,6 +34,9 @@ def planned(plan):
         "parameters": layout.offload.parameters or "none",
         "checkpoints": layout.offload.checkpoints,
         "micro_batches": batch // (layout.micro_batch_size * layout.dp),
+        "hidden_size": model.hidden_size,
+        "experts": model.moe.num_experts if model.moe else 0,
+        "predictions": model.num_nextn_predict_layers,
     }
 
 

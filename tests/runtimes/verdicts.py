@@ -38,6 +38,12 @@ CHECKOUTS = {
 """Variables that name the checkouts of a runtime: without one of them its tests are skipped."""
 
 
+def without_checkout(runtime: str) -> str:
+    """Why its tests are skipped; empty: they are not."""
+    absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
+    return f"{' and '.join(absent)} names no checkout" if absent else ""
+
+
 def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     """By the name of the plan: `refusal`, null where it is accepted, and what was `understood`.
 
@@ -45,9 +51,8 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     launch that logs to Weights & Biases and has a time limit, and "a trial" of a few steps, for
     which the user has set nothing, of runtimes that have trials.
     """
-    absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
-    if absent:
-        pytest.skip(f"{' and '.join(absent)} names no checkout")
+    if absent := without_checkout(runtime):
+        pytest.skip(absent)
     launches = []
     for number, plan in enumerate(PLANS[runtime]):
         (folder / f"plan{number}").mkdir()

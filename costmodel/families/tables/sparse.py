@@ -33,7 +33,10 @@ UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
 """The code has an output projection of its own whatever the file says."""
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]
-SPARSE_WORDS: Final[Mapping[str, Mixer]] = {"indexed_attention": "sparse_attention"}
+SPARSE_WORDS: Final[Mapping[str, Mixer]] = {
+    "indexed_attention": "sparse_attention",
+    "deepseek_sparse_attention": "sparse_attention",  # before transformers 5.24
+}
 
 
 def _indexer(config: HfConfig) -> Fields:

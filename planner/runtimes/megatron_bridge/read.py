@@ -5,8 +5,7 @@ Keys become the options of Megatron-LM that they stand for, and its reader reads
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pydantic import ValidationError
@@ -17,44 +16,33 @@ from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
-from trainplan.planner.runtimes.megatron_bridge.checks import bridge_checks, is_set
-from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of, plain
-from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
-from trainplan.planner.runtimes.megatron_bridge.read_source import Sources, read_recipe
+from trainplan.planner.runtimes.megatron_bridge.checks import LAYOUT, bridge_checks, is_set
+from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, options_of, plain
+from trainplan.planner.runtimes.megatron_bridge.read_launch import (
+    BENCHMARKED,
+    BENCHMARKS,
+    NOTHING,
+    PROGRAMS,
+    counted_by,
+    recipe_of,
+    written_of,
+)
+from trainplan.planner.runtimes.megatron_bridge.read_own_keys import nested_key, own_keys
+from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe
 from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE, usual_dispatcher
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
-from trainplan.planner.runtimes.megatron_lm.read.releases import listed
 from trainplan.planner.runtimes.megatron_lm.write import written_model
-from trainplan.planner.runtimes.python_source import Raised, Unread
 from trainplan.planner.runtimes.ranks import is_counted
 from trainplan.planner.runtimes.reading import OF_RECIPE, Field, Reader, Reading, Request
-from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word
+from trainplan.planner.shell import Launch, Problem, Word
 
-PROGRAMS = frozenset({"run_recipe.py"})
-BENCHMARKS = ("run_script.py", "setup_experiment.py")
-"""Ends of programs that choose a recipe by model, GPU and format. Source: Megatron-Bridge
-`scripts/performance/utils/utils.py`."""
-BENCHMARKED, COUNTED = "--model_recipe_name", "--num_gpus"
-NOT_TAKEN = re.compile(
-    r"--(use_megatron_fsdp|nccl_ub|cuda_graph_\w+|moe_\w+|recompute_\w+|activation_offload_layers"
-    r"|num_(layers|moe_experts)|hidden_size|first_k_dense_replace|pipeline_model_parallel_layout"
-    r"|use_tokendrop|optimizer_type|config_variant)"
-)
-"""Options of theirs that move a step and are no keys here."""
 ADAPTED = re.compile(r"recipe\.peft = (\w+)\(target_modules=(\[[^\]]*\]), dim=(\d{1,5}),")
 """As `write_recipe.ADAPTERS` has it."""
 UNREAD_ADAPTERS = "which adapters it trains is not read"
-NESTED = "model.transformer."
-SWITCHES = frozenset(
-    {
-        *("--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "--dryrun"),
-        *("-d", "--detach", "--use_recipes", "--offline", "-en", "--enable_nsys"),
-        *("--export_nsys_sqlite", "--packed_sequence", "--head_only", "--is_long_convergence_run"),
-    }
-)
+
 NOT_OURS = frozenset(
     {
         *("device_max_connections", "fp8_gather_needs_sharding"),
@@ -63,16 +51,6 @@ NOT_OURS = frozenset(
 )
 """What Megatron-LM's own validator says, which Bridge does not run. Source: Megatron-Bridge
 @067f987d `src/megatron/bridge/training/config.py`, which asks for queues under FSDP alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What the words say."""
-
-    named: Mapping[str, Word]
-    """Values of options such as `--recipe`."""
-    keys: Mapping[str, Word]
-    problems: tuple[Problem, ...]
 
 
 def recognises(launch: Launch) -> bool:
@@ -86,15 +64,15 @@ def recognises(launch: Launch) -> bool:
 
 def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    written = _written(launch.arguments, strict=request.strict)
-    recipe, problems = _recipe(launch, written, request)
-    launch = _counted(launch, written)
+    written = written_of(launch.arguments, strict=request.strict)
+    recipe, problems = recipe_of(launch, written, request)
+    launch = counted_by(launch, written)
     if not launch.is_module and recipe is None:
         return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
     stated = written.keys
     if recipe and recipe.nested and BENCHMARKED in written.named:
-        stated = {_nested(key): word for key, word in stated.items()}
-    keys, wrong = _own_keys(stated, recipe, strict=request.strict)
+        stated = {nested_key(key): word for key, word in stated.items()}
+    keys, wrong = own_keys(stated, recipe, strict=request.strict)
     table = key_table("megatron_bridge")
     every = _in_effect(_with_precision(_base(recipe) | keys))
     given = dict(options_of(table, every))
@@ -133,56 +111,21 @@ def read(launch: Launch, request: Request) -> Reading:
     reading = replace(reading, problems=tuple(_as_validated(reading.problems, every)))
     found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     if launch.is_module:
-        own_text = request.text_of(f"{MODULE}.py") or ""
-        return _adapted(found, own_text) if ADAPTED.search(own_text) else found
+        text = request.text_of(f"{MODULE}.py") or ""
+        return _as_planned(found, recipe, text, given)
     if recipe and recipe.adapters:
         found = _adapted(found, recipe.adapters)
-    return replace(found, own_name=_nested) if recipe and recipe.nested else found
+    return replace(found, own_name=nested_key) if recipe and recipe.nested else found
 
 
-def _counted(launch: Launch, written: Written) -> Launch:
-    """With the ranks and the GPU that a benchmark says, where the command does not."""
-    ranks, gpu = written.named.get(COUNTED), written.named.get("--gpu")
-    if BENCHMARKED not in written.named:
-        return launch
-    if ranks and not is_counted(launch):
-        each = written.named.get("--gpus_per_node")
-        launch = replace(launch, starter="python", ranks=ranks, gpus_per_node=each)
-    return replace(launch, gpu=launch.gpu or gpu)
-
-
-def _benchmark(written: Written) -> tuple[str, tuple[Problem, ...]]:
-    """The recipe that such options choose: of so many GPUs, else of the nearest number."""
-    named = written.named
-    stated = {name: plain(word.text) for name, word in named.items()}
-    dtype = stated.get("--compute_dtype", "bf16").replace("_", "")
-    head = f"{stated[BENCHMARKED]}_{stated.get('--task', 'pretrain')}_"
-    tail = f"gpu_{stated.get('--gpu', 'h100')}_{dtype}_config"
-    wanted = stated.get(COUNTED, "")
-    counts = [
-        int(count)
-        for name in recipes()
-        if name.startswith(head) and name.endswith(tail)
-        if (count := name[len(head) : -len(tail)]).isdigit()
-    ]
-    number = int(wanted) if re.fullmatch(r"[0-9]{1,7}", wanted) else 0
-    near = min(counts, key=lambda one: abs(one - number), default=number)
-    problems = []
-    unused = [
-        name
-        for name, text in stated.items()
-        if NOT_TAKEN.fullmatch(name) and text.lower() not in ("false", "none", "null", "-1")
-    ]
-    place = named[BENCHMARKED].place
-    if near != number:
-        says = f"no recipe of {number} GPUs is recorded: that of {near}, with what the command says"
-        if "train.global_batch_size" not in written.keys:
-            says += "; a run scales its global batch with its replicas: say --global_batch_size"
-        problems.append(Problem("other_recipe", "unmodelled", says, place))
-    if unused:
-        says = f"not used in the price: {', '.join(unused)}"
-        problems.append(Problem("unused_options", "unread", says, place))
-    return f"{head}{near}{tail}", tuple(problems)
+def _as_planned(
+    found: Reading, recipe: Recipe | None, text: str, given: Mapping[str, list[Word]]
+) -> Reading:
+    """Our own export: of the model of the plan unless a key says another, with its adapters."""
+    if recipe and recipe.spec and found.job and given.keys().isdisjoint(RESHAPED):
+        job = found.job.model_copy(update={"model": recipe.spec})
+        found = replace(found, job=job)
+    return _adapted(found, text) if ADAPTED.search(text) else found
 
 
 def _in_effect(keys: dict[str, Word]) -> dict[str, Word]:
@@ -192,8 +135,16 @@ def _in_effect(keys: dict[str, Word]) -> dict[str, Word]:
         keys = keys | {MODULES: scope}
     if is_set(keys.get(LENGTH)):  # scripts/training/recipe_runner.py makes both one
         keys = keys | {"model.seq_length": keys[LENGTH]}
+    if is_set(pattern := keys.get(PATTERN)) and LAYOUT not in keys and pattern is not None:
+        keys = keys | {LAYOUT: replace(pattern, text=_dealt(plain(pattern.text)))}
     off = keys.get("model.cpu_offloading", NOTHING).text != "true"
     return {k: w for k, w in keys.items() if not (off and k.startswith("model.cpu_offloading"))}
+
+
+def _dealt(pattern: str) -> str:
+    """The stages of a pattern of layers, a sign for each, as a layout has them."""
+    counts = (len(stage) for stage in pattern.partition("/")[0].split("|"))
+    return f"E{'|'.join(f't*{count}' for count in counts)}L"
 
 
 def _as_validated(problems: Iterable[Problem], keys: Mapping[str, Word]) -> Iterator[Problem]:
@@ -232,185 +183,15 @@ def _adapted(found: Reading, recipe: str) -> Reading:
     return replace(found, job=job, fields=(*found.fields, field))
 
 
-def _written(words: Sequence[Word], *, strict: bool) -> Written:
-    """Options and keys; of a repeated one the last."""
-    verdict: Verdict = "illegal" if strict else "unread"
-    named: dict[str, Word] = {}
-    short: dict[str, Word] = {}
-    keys: dict[str, Word] = {}
-    problems: list[Problem] = []
-    rest = iter(words)
-    for word in rest:
-        flag, joined, value = word.text.partition("=")
-        flag = LETTERS.get(flag, flag)
-        if not flag.startswith("-"):
-            key = flag.lstrip("+~")
-            if joined:
-                keys[key] = replace(word, text=value)
-            else:
-                says = f"{word.text[:60]!r} is no KEY=VALUE: write one, or leave it out"
-                problems.append(Problem("stray_word", verdict, says, word.place))
-        elif flag not in SWITCHES:
-            following = replace(word, text=value) if joined else next(rest, None)
-            if following is None:
-                says = f"{flag} has no value: give one"
-                problems.append(Problem("missing_value", verdict, says, word.place))
-            elif flag in SHORT:
-                short[SHORT[flag]] = following
-            else:
-                named[flag] = following
-    return Written(named, short | keys, tuple(problems))
-
-
-def _recipe(
-    launch: Launch, written: Written, request: Request
-) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """What the recipe sets, by its text or as recorded; none of our own exports."""
-    if launch.is_module:
-        return None, ()
-    stem = written.named.get("--model", written.named.get(BENCHMARKED))
-    word = written.named.get("--recipe", stem)
-    if word is None:
-        says = "neither --recipe nor --model says which recipe runs: add one"
-        verdict: Verdict = "illegal" if request.strict else "unread"
-        return None, (Problem("missing_recipe", verdict, says, launch.program.place),)
-    mode = written.named.get("--mode", NOTHING).text
-    task = {"sft": "sft", "lora": "peft", "dora": "peft"}.get(mode, "pretrain")
-    name = word.text if "--recipe" in written.named else f"{word.text}_{task}_config"
-    notes: tuple[Problem, ...] = ()
-    if word is written.named.get(BENCHMARKED):
-        name, notes = _benchmark(written)
-    found = read_recipe(Sources(request.text_of, _root(launch.program.text)), name)
-    if isinstance(found, Raised):
-        says = f"{name[:80]} stops at {found.text}: take another recipe"
-        return None, (Problem("recipe_raises", "illegal", says, word.place),)
-    if isinstance(found, Unread):
-        says = f"what {name[:80]} sets is not read: {found.text}"
-        return None, (Problem("unread_recipe", "unread", says, word.place),)
-    found = found or recipes().get(name)
-    if found is not None:
-        return found, (*notes, *_unread(found, word, request))
-    near = get_close_matches(name, recipes(), 3)
-    hint = f" Near: {', '.join(near)}." if near else ""
-    says = (
-        f"what recipe {name[:80]!r} sets is not recorded, {len(recipes())} of pretraining are: "
-        f"run this beside src/megatron/bridge of a checkout, whose text is read then.{hint}"
-    )
-    return None, (Problem("unknown_recipe", "unread", says, word.place),)
-
-
-def _root(program: str) -> str:
-    """The checkout that a program of its `scripts` is of."""
-    head, found, _ = program.rpartition("scripts/")
-    return head if found else ""
-
-
-def _unread(recipe: Recipe, word: Word, request: Request) -> Iterator[Problem]:
-    """What of a recipe is open."""
-    if recipe.spec is None and request.model is None:
-        says = f"its model is {recipe.trains}, which is no preset: give its config.json by --model"
-        yield Problem("unread_model", "unread", says, word.place)
-    table = key_table("megatron_bridge")
-    known = {text.partition("=")[0] for texts in table.keys.values() for text in texts}
-    for key, value in recipe.unread.items():
-        if key in known | ALL_OF and key not in IDLE:
-            says = f"{key} is {value.text}, which only a run would tell: say {key}=VALUE"
-            yield Problem("unread_value", "unread", says, Place(recipe.file, value.line or None))
-
-
-ALL_OF = frozenset({"model.*", "train.*"})
-"""What a function changes that is not followed."""
-IDLE = frozenset(
-    f"model.{name}"
-    for name in (
-        "cuda_graph_scope",
-        "moe_hybridep_num_sms",
-        "rotary_base",
-        "use_te_rng_tracker",
-        "use_transformer_engine_op_fuser",
-        "vocab_size",
-    )
-)
-"""Keys that recipes take from the model or switch off where it has them: none moves the price."""
-
-
-NOTHING = Word("null", OF_RECIPE)
 SCOPE, MODULES = "model.cuda_graph_scope", "model.cuda_graph_modules"
 SAVED = ("save", "load")
 LENGTH = "dataset.seq_length"
+PATTERN = "model.hybrid_layer_pattern"
 
 
 def _base(recipe: Recipe | None) -> dict[str, Word]:
     keys = recipe.keys if recipe else {}
     return {key: Word(text, OF_RECIPE) for key, text in keys.items()}
-
-
-def _own_keys(
-    keys: Mapping[str, Word], recipe: Recipe | None, *, strict: bool
-) -> tuple[dict[str, Word], tuple[Problem, ...]]:
-    """Keys as those of a flat model, and those that the configuration does not have."""
-    known = EXPORTER.flags
-    own: dict[str, Word] = {}
-    unknown: dict[str, Word] = {}
-    problems: list[Problem] = []
-    for key, word in keys.items():
-        nested, flat = key.startswith(NESTED), key.replace(NESTED, "model.", 1)
-        wants = recipe is not None and recipe.nested and flat in _of_transformer(known)
-        if flat.startswith("model.") and nested != wants:
-            right = flat if nested else flat.replace("model.", NESTED, 1)
-            sure = strict or (recipe and recipe.file != OF_RECIPE.file)
-            says = f"the model of this recipe has no {key[:80]} at {COMMIT[:8]}: write {right[:80]}"
-            verdict: Verdict = "illegal" if sure else "unread"
-            problems.append(Problem("unknown_key", verdict, says, word.place))
-        elif "." in flat and flat.partition(".")[0] in _sections(known) and flat not in known:
-            unknown[key] = word
-            if strict:
-                near = get_close_matches(flat, known, 1)
-                hint = f": did you mean {near[0]}?" if near else ", leave it out"
-                says = f"the configuration has no {key[:80]}{hint}"
-                problems.append(Problem("unknown_key", "illegal", says, word.place))
-        own[flat] = word
-    if unknown and not strict:
-        says = f"{listed(list(unknown))}: own of a fork or another release; the price is without"
-        problems.append(Problem("unknown_key", "unread", says, next(iter(unknown.values())).place))
-    return own, tuple(problems)
-
-
-def _nested(name: str) -> str:
-    """A key where a nested model has it."""
-    known = EXPORTER.flags
-    return name.replace("model.", NESTED, 1) if name in _of_transformer(known) else name
-
-
-OF_BUILDER = frozenset(
-    f"model.{name}"
-    for name in (
-        "vocab_size",
-        "should_pad_vocab",
-        "make_vocab_size_divisible_by",
-        "seq_length",
-        "position_embedding_type",
-        "rotary_base",
-        "rotary_percent",
-        "rope_scaling",
-        "rope_scaling_factor",
-        "seq_len_interpolation_factor",
-        "share_embeddings_and_output_weights",
-        "parallel_output",
-        "fp16_lm_cross_entropy",
-        "scatter_embedding_sequence_parallel",
-        "use_transformer_engine_full_layer_spec",
-    )
-)
-"""Keys beside those of a nested transformer. Source: `models/gpt/gpt_builder.py`."""
-
-
-def _of_transformer(known: frozenset[str]) -> frozenset[str]:
-    return known - OF_BUILDER
-
-
-def _sections(known: frozenset[str]) -> frozenset[str]:
-    return frozenset(key.partition(".")[0] for key in known)
 
 
 def _with_precision(keys: dict[str, Word]) -> dict[str, Word]:
@@ -449,6 +230,8 @@ DROPS = ("--hidden-dropout", "--attention-dropout")
 SHAPE = frozenset(
     {LAYERS, "--hidden-size", "--ffn-hidden-size", "--num-attention-heads", "--kv-channels"}
 )
+RESHAPED = SHAPE | {keys.EXPERTS.flag, keys.VOCABULARY.flag, keys.PREDICTIONS.flag}
+"""Options with which a launch is of another model than was planned."""
 OF_DEGREES = frozenset(
     {
         *("degrees_divide_world", "experts_fold_into_ranks", "micro_batch_divides_batch"),

@@ -1,5 +1,6 @@
 """Megatron-Bridge: a small recipe and the arguments of Megatron-LM as keys of its configuration.
 
+A model that Bridge builds itself comes from its Hugging Face configuration, another from keys.
 Source of every key: NVIDIA-NeMo/Megatron-Bridge, commit `COMMIT`, `ConfigContainer` of
 `src/megatron/bridge/training/config.py` and what it holds; the table of keys is
 `planner/runtimes/key_tables/megatron_bridge.json`.
@@ -10,22 +11,47 @@ from collections.abc import Iterator
 from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.families import Bridge, bridge_of
 from trainplan.costmodel.job import Dispatcher, Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes import HEAD_BYTES, RuntimeTraits
+from trainplan.costmodel.runtimes import HEAD_BYTES, RUNTIMES, RuntimeTraits
 from trainplan.costmodel.shards import remade_bytes
-from trainplan.planner.launch import Argument, LaunchConfig, ModuleEntry, assigned, option, switch
+from trainplan.planner.launch import (
+    Argument,
+    ConfigFile,
+    LaunchConfig,
+    ModuleEntry,
+    RequiredVariable,
+    assigned,
+    option,
+    summary,
+    switch,
+)
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.key_tables import key_table, translated
-from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
+from trainplan.planner.runtimes.megatron_bridge.write_built import (
+    SAMPLES,
+    built_arguments,
+    built_keys,
+    built_notes,
+    hf_model,
+    without_its_own,
+)
+from trainplan.planner.runtimes.megatron_bridge.write_recipe import (
+    MODULE,
+    PRETRAINED,
+    built_files,
+    recipe_file,
+)
 from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
+from trainplan.planner.runtimes.megatron_lm.write.environment import environment
 
 STORE = "model.activation_func_fp8_input_store"
 COMMIT = "067f987d"
 """Megatron-Bridge commit whose keys are written."""
 CHECKED = (
-    "20 plans were taken by this commit's own recipe, overrides and validation over "
+    "75 plans were taken by this commit's own recipe, overrides and validation over "
     "Megatron-LM d98e8a64 (torch 2.14, transformers 5.12.1, no GPU)"
 )
 
@@ -37,42 +63,67 @@ def export_megatron_bridge(job: Job, traits: RuntimeTraits, layout: Layout) -> L
     Raises:
         UnsupportedError: The model or the layout has something no key expresses.
     """
-    _refuse(job, layout)
-    base = export_megatron_lm(_without_own_defaults(job, layout, traits), layout)
+    _refuse(job)
+    bridge = bridge_of(job.model)
+    plain = _without_own_defaults(job, layout, traits)
+    if bridge is None:
+        base = export_megatron_lm(plain, layout)
+        arguments, notes = base.arguments, base.notes
+        files: tuple[ConfigFile, ...] = (recipe_file(job.model, COMMIT, CHECKED),)
+    else:
+        arguments = built_arguments(plain, layout, bridge)
+        notes = built_notes(plain, layout, bridge)
+        files = built_files(job.model, bridge, COMMIT, CHECKED)
     flags = (
-        *(
-            _spelled_out(argument, job)
-            for argument in _by_layer(base.arguments, job, layout, traits)
-        ),
+        *(_spelled_out(argument, job) for argument in _by_layer(arguments, job, layout, traits)),
         *_virtual_stages(layout),
         *_own_defaults(job, traits),
     )
-    recipe = recipe_file(job.model, COMMIT, CHECKED)
-    adapters = job.model.trained is not None
+    keys = translated(key_table("megatron_bridge"), flags)
+    if bridge is not None:
+        keys = without_its_own(keys, job)
     return LaunchConfig(
         runtime="megatron-bridge",
         runtime_version=COMMIT,
         checked=CHECKED,
-        summary=base.summary,
-        environment=base.environment,
-        required_environment=(*REQUIRED[1:], *((PRETRAINED,) if adapters else ())),
+        summary=summary(job, layout),
+        environment=environment(job, layout),
+        required_environment=tuple(_required(job, bridge)),
         entry_point=ModuleEntry(MODULE),
-        arguments=(*translated(key_table("megatron_bridge"), flags), *_own_keys(job, traits)),
-        notes=(*base.notes, *_notes(job)),
-        files=(recipe,),
-        read_back=not adapters,
+        arguments=(*keys, *_own_keys(job, layout, bridge, traits)),
+        notes=(*notes, *_notes(job, bridge)),
+        files=files,
+        read_back=bridge is not None or job.model.trained is None,
     )
 
 
-def _own_keys(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
+def _required(job: Job, bridge: Bridge | None) -> Iterator[RequiredVariable]:
+    if bridge is not None:
+        yield hf_model(job)
+    _, tokenizer, data, checkpoints = REQUIRED
+    yield from (tokenizer, SAMPLES if bridge and bridge.has_tower else data, checkpoints)
+    if job.model.trained is not None:
+        yield PRETRAINED
+
+
+def _own_keys(
+    job: Job, layout: Layout, bridge: Bridge | None, traits: RuntimeTraits
+) -> Iterator[Argument]:
     """Keys of what no option of Megatron-LM says."""
+    if bridge is not None:
+        yield from built_keys(job, layout)
     if job.options.activation_func_fp8_input_store:
         yield assigned("precision", STORE, "true")
     if remade_bytes(job, traits):
         yield assigned("precision", "model.disable_parameter_transpose_cache", "true")
 
 
-def _refuse(job: Job, layout: Layout) -> None:
+def _refuse(job: Job) -> None:
+    if feature := RUNTIMES["megatron-bridge"].refuses(job.model):
+        raise UnsupportedError(
+            f"megatron-bridge cannot express {feature}; train this model with another runtime, or "
+            "change the model description"
+        )
     if job.options.attention == "unfused":
         raise UnsupportedError(
             "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
@@ -80,16 +131,17 @@ def _refuse(job: Job, layout: Layout) -> None:
         )
 
 
-def _notes(job: Job) -> Iterator[str]:
+def _notes(job: Job, bridge: Bridge | None) -> Iterator[str]:
     if job.model.position_embedding == "learned":
         yield "seq_length positions are learned, which is what the runtime takes for their number"
-    yield from NOTES
+    yield "megatron.bridge and megatron.core must be installed on every node"
+    if bridge is None:
+        yield NESTED
 
 
-NOTES = (
-    "megatron.bridge and megatron.core must be installed on every node",
+NESTED = (
     "a recipe of your own takes the same keys; where its model is a `BridgeGPTModelConfig`, as of "
-    "Llama, those of `model.` stand under `model.transformer.`",
+    "Llama, those of `model.` stand under `model.transformer.`"
 )
 
 

@@ -1,11 +1,14 @@
 """Launches of Megatron-Bridge: the recipe file, its overrides, and the runtime's own validation.
 
-Needs MEGATRON_BRIDGE_PATH and MEGATRON_LM_PATH. Not run: the model, kernels, memory.
+Needs MEGATRON_BRIDGE_PATH and MEGATRON_LM_PATH. Not run: the model, kernels, memory, and code that
+a repository of Hugging Face brings, for which classes of the fields of its file stand.
 """
 
+import json
 import os
 import runpy
 import sys
+from pathlib import Path
 
 import megatron_checkout
 import stand_ins
@@ -52,7 +55,7 @@ import transformers
 
 # loaded before the stand-ins, which it would take for the packages
 for name in ("AutoConfig", "AutoModelForCausalLM", "AutoProcessor", "AutoTokenizer",
-             "GenerationConfig", "PreTrainedModel"):  # fmt: skip
+             "CONFIG_MAPPING", "GenerationConfig", "PreTrainedModel"):  # fmt: skip
     getattr(transformers, name)
 stand_ins.packages(*NEED_CUDA)
 torch.cuda.is_available = lambda: False
@@ -66,7 +69,31 @@ from transformer_engine.pytorch import optimizers
 optimizers.FusedAdam = megatron_checkout.FusedAdam
 
 
+def stand_for_remote_code(config):
+    """Registers a class of the fields of a file that no class of transformers reads."""
+    mapping = transformers.CONFIG_MAPPING
+    if config["model_type"] in mapping:
+        return
+
+    def part(values):
+        known = mapping[values["model_type"]] if values.get("model_type") in mapping else None
+        fields = {name: value for name, value in values.items() if name != "model_type"}
+        return (known or transformers.PretrainedConfig)(**fields)
+
+    class Remote(transformers.PretrainedConfig):
+        model_type = config["model_type"]
+
+        def __init__(self, **values):
+            super().__init__(
+                **{n: part(v) if n.endswith("_config") else v for n, v in values.items()}
+            )
+
+    transformers.AutoConfig.register(Remote.model_type, Remote)
+
+
 def accept(launch):
+    if folder := os.environ.get("HF_MODEL"):
+        stand_for_remote_code(json.loads((Path(folder) / "config.json").read_text("utf-8")))
     stand_ins.gpu(launch["capability"])
     _, module, *overrides = launch["words"]  # -m
     sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
@@ -79,6 +106,7 @@ def accept(launch):
     configs.runtime_config_update(container)  # as pretrain() does, with all validation
     model, train = container.model, container.train
     dp = container.data_parallel_size
+    routed = "E" in (getattr(model, "hybrid_layer_pattern", None) or "E")
     return {
         "tp": model.tensor_model_parallel_size,
         "pp": model.pipeline_model_parallel_size,
@@ -95,6 +123,9 @@ def accept(launch):
             "exit_signal": getattr(train.exit_signal, "name", train.exit_signal),
             "wandb_project": container.logger.wandb_project,
         },
+        "hidden_size": model.hidden_size,
+        "experts": (getattr(model, "num_moe_experts", None) or 0) * routed,
+        "predictions": getattr(model, "mtp_num_layers", None) or 0,
     }
 
 

@@ -67,16 +67,7 @@ def export_megatron_lm(job: Job, traits: RuntimeTraits, layout: Layout) -> Launc
     Raises:
         UnsupportedError: The model or the layout has something no option expresses.
     """
-    arguments = (
-        *_written_model(job, traits),
-        *layout_arguments(job, layout, traits),
-        *recompute_arguments(layout),
-        *optimizer_arguments(job, layout, traits),
-        *training_arguments(job, layout, traits),
-        *precision_arguments(job.training, job.options),
-        *option_arguments(job, layout, traits),
-        *data_arguments(job.training),
-    )
+    arguments = (*_written_model(job, traits), *run_arguments(job, layout, traits))
     script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
     return LaunchConfig(
         runtime="megatron-lm",
@@ -89,6 +80,21 @@ def export_megatron_lm(job: Job, traits: RuntimeTraits, layout: Layout) -> Launc
         arguments=arguments,
         notes=notes(job, layout, traits),
     )
+
+
+def run_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
+    """Options of everything but the model.
+
+    Raises:
+        UnsupportedError: The layout or the job has something no option expresses.
+    """
+    yield from layout_arguments(job, layout, traits)
+    yield from recompute_arguments(layout)
+    yield from optimizer_arguments(job, layout, traits)
+    yield from training_arguments(job, layout, traits)
+    yield from precision_arguments(job.training, job.options)
+    yield from option_arguments(job, layout, traits)
+    yield from data_arguments(job.training)
 
 
 def _written_model(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:

@@ -27,6 +27,11 @@ def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     if moe.expert_bias:
         # The grouped experts add their own biases and refuse the fused kernel that would.
         yield switch("model", "--no-bias-dropout-fusion")
+    yield from dispatch_arguments(job, traits)
+
+
+def dispatch_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
+    """How tokens reach their experts, and what multiplies them there."""
     yield from _dispatcher(traits.experts.dispatcher)
     yield from _capacity(job.options)
     yield keys.GROUPED_GEMM()

@@ -14,10 +14,11 @@ from trainplan.planner.runtimes.megatron_lm.write.rope import rope_notes
 
 def notes(job: Job, layout: Layout, traits: RuntimeTraits) -> tuple[str, ...]:
     """One sentence each."""
-    return (*_training_notes(job), *_model_notes(job.model), *_layout_notes(job, layout, traits))
+    return (*training_notes(job), *_model_notes(job.model), *layout_notes(job, layout, traits))
 
 
-def _training_notes(job: Job) -> Iterator[str]:
+def training_notes(job: Job) -> Iterator[str]:
+    """Of the run."""
     yield (
         "learning rate, warm-up, weight decay, Adam's betas, evaluation and checkpoint intervals "
         "are common values, not part of the plan: change them freely"
@@ -42,7 +43,8 @@ def _model_notes(model: ModelSpec) -> Iterator[str]:
         yield "the weight of the multi-token-prediction loss is the runtime's default"
 
 
-def _layout_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[str]:
+def layout_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[str]:
+    """Of degrees, offloads and number formats."""
     yield from _group_notes(job, layout)
     if layout.zero_stage in FSDP_STRATEGY:
         yield (
