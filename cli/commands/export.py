@@ -41,7 +41,7 @@ with imported_on_answer():
     from trainplan.planner.launchers import launcher as launcher_named
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
-    from trainplan.planner.operations import with_operations
+    from trainplan.planner.operations import checkpoint_note, with_operations
     from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, TRAINERS, KeyLines, key_lines
@@ -213,6 +213,8 @@ def _launch(plan: Path, candidate: int | None, way: _Way) -> _Launch:
     """The launch of one layout."""
     text, job, layout, order = _read(plan, candidate)
     config, start = way.configure(job, layout), launcher_named(way.launcher)
+    if note := checkpoint_note(config.runtime, layout):
+        config = replace(config, notes=(*config.notes, note))
     if way.operations:
         seconds, ordered = _step_seconds(text), bool(order)
         config = with_operations(config, job, layout, way.launcher, seconds, ordered=ordered)

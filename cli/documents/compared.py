@@ -16,6 +16,7 @@ from trainplan.planner.comparisons import (
 )
 from trainplan.planner.comparisons import Side as ComparedSide
 from trainplan.planner.documents import Document, OfJob, Priced, of_job, of_priced
+from trainplan.planner.operations import Loads
 
 SAME_TIME = 1e-6
 """A smaller share of the step is no loss."""
@@ -157,6 +158,22 @@ class Side(OfJob, Priced):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoint(Document):
+    """A checkpoint of the first plan in the hands of the second."""
+
+    loads: Loads
+    """`as it is`, `after` (its `commands`), `weights alone`, `no` or `not known`."""
+    text: str
+    """All of it in a sentence."""
+    why: str
+    """What differs; empty: nothing that counts."""
+    commands: tuple[str, ...]
+    """What makes it load, in order: OLD is where it lies, NEW and HF folders of yours."""
+    source: str
+    """What of the runtime says so; empty: it was not looked up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompareDocument(Document):
     """Two plans, term by term."""
 
@@ -180,6 +197,8 @@ class CompareDocument(Document):
     plan."""
     second: Side
     """Of the second."""
+    checkpoint: Checkpoint
+    """What a checkpoint of the first needs before the second can load it."""
 
     @classmethod
     def of(cls, found: Comparison) -> Self:
@@ -189,6 +208,7 @@ class CompareDocument(Document):
             verdict=cls.sentence(found),
             first=Side.of(found.first),
             second=Side.of(found.second),
+            checkpoint=Checkpoint.of_fields(found.checkpoint, text=found.checkpoint.sentence),
         )
 
     @staticmethod

@@ -33,6 +33,7 @@ def compare_page(found: Comparison) -> Iterator[Part]:
         yield fields_table("", found.layout, HEADS, screen="Layout", cut=LONGEST_VALUE)
     else:
         yield "The layout is the same."
+    yield found.checkpoint.sentence
     one, other = found.first.estimate, found.second.estimate
     yield differences_table(found.terms, one, other, HEADS)
     yield from release_line([other.step_time_s / one.step_time_s - 1])

@@ -12,6 +12,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
 from trainplan.planner.cases import Case
 from trainplan.planner.documents import Json, layout_json
+from trainplan.planner.operations import CheckpointMove, checkpoint_move
 from trainplan.planner.questions import estimate
 
 
@@ -59,6 +60,8 @@ class Comparison:
     """Tokens per second of the second over those of the first."""
     probability_second_faster: float | None
     """Null for two jobs: the errors of their estimates are not alike."""
+    checkpoint: CheckpointMove
+    """What a checkpoint of the first needs before the second can load it."""
 
 
 def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison:
@@ -83,6 +86,7 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
         probability_second_faster=(
             probability_faster(other, steps[1], one, steps[0]) if same else None
         ),
+        checkpoint=checkpoint_move(first.job, one, second.job, other),
     )
 
 

@@ -42,6 +42,12 @@ class ComparedSide(Read):
     estimate: Annotated[Estimate, AfterValidator(_with_ranks)]
 
 
+class Checkpoint(Read):
+    """What a checkpoint of the first needs."""
+
+    text: str
+
+
 class Compared(Read):
     """The document of `plan compare --json`."""
 
@@ -53,6 +59,8 @@ class Compared(Read):
     terms: tuple[TermDifference, ...]
     first: ComparedSide
     second: ComparedSide
+    checkpoint: Checkpoint | None = None
+    """Null: the document is older than this."""
 
     @property
     def sides(self) -> tuple[ComparedSide, ComparedSide]:
@@ -131,6 +139,8 @@ def _certainty(found: Compared) -> Iterator[Paragraph]:
     for name, side in zip(HEADS, found.sides, strict=True):
         if not side.estimate.memory.fits:
             yield Paragraph(f"The {name} does not fit into memory.", "bad")
+    if found.checkpoint:
+        yield Paragraph(found.checkpoint.text, "plain")
 
 
 def _facts(found: Compared) -> Iterator[Fact]:
