@@ -38,10 +38,13 @@ ALIASES: dict[str, tuple[Projection, ...]] = {
     "all-linear": GROUPS["all"],
     "linear_qkv": ("q", "k", "v"), "linear_proj": ("o",),
     "linear_fc1": ("gate", "up"), "linear_fc2": ("down",),
+    "linear_q_down_proj": ("q_down",), "linear_q_up_proj": ("q_up",),
+    "linear_kv_down_proj": ("kv_down",), "linear_kv_up_proj": ("kv_up",),
     "q_proj": ("q", "q_up"), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("o",),
     "gate_proj": ("gate",), "up_proj": ("up",), "down_proj": ("down",),
 }  # fmt: skip
-"""What runtimes call them. Source: Megatron Core `transformer/attention.py` and `mlp.py`;
+"""What runtimes call them. Source: Megatron Core `transformer/attention.py`,
+`multi_latent_attention.py` and `mlp.py`;
 transformers `models/llama/modeling_llama.py`; huggingface/peft `tuners/lora/config.py`."""
 CARRYING: tuple[Mixer, ...] = ("linear_attention", "mamba", "attention_and_mamba", "convolution")
 """Mixers with a projection into them and one out of them."""

@@ -154,6 +154,8 @@ class LaunchConfig:
     """Variables that the arguments name, and that the user may set."""
     operations: Operations | None = None
     """Null: the launcher only starts it."""
+    by_ray: bool = False
+    """Does one process start it, which has Ray start the ranks on the nodes of its cluster?"""
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:

@@ -59,6 +59,8 @@ class Launcher:
     """What the user types before its path; empty: the file is executable."""
     carries_files: bool = False
     """Does it hold the files that the program reads, which else lie beside it?"""
+    starts_ray: bool = False
+    """Can it start a program that has Ray start its ranks?"""
 
     def __call__(
         self, config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()
@@ -68,6 +70,11 @@ class Launcher:
         Raises:
             UnsupportedError: This way cannot start it on such a cluster.
         """
+        if config.by_ray and not self.starts_ray:
+            raise UnsupportedError(
+                f"{config.runtime} has Ray start its ranks, which {self.file} would start by "
+                "itself: use --launcher torchrun or slurm"
+            )
         text = self.write(config, cluster, order)
         return LaunchFile(self.file, text, executable=not self.starts)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from trainplan.costmodel import catalog
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launch import LaunchConfig, Operations
+from trainplan.planner.launchers.ray import joined
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,
@@ -140,6 +141,13 @@ def _again(operations: Operations | None) -> Iterator[str]:
 
 def _start(config: LaunchConfig, cluster: ClusterSpec, more: str) -> Iterator[str]:
     """One task per node; its number is known only inside the task, hence the inner shell."""
+    if config.by_ray:
+        yield f"srun --cpu-bind=none{more} bash -c '"
+        if num_nodes(cluster) > 1:
+            yield from (f"  {line}" for line in joined(cluster, "SLURM_PROCID"))
+        yield '  python3 "$@"'
+        yield f"' task \\\n  {program(config)}"
+        return
     yield "# without --cpu-bind=none the one task of a node could be tied to one core"
     yield f"srun --kill-on-bad-exit=1 --cpu-bind=none{more} bash -c '"
     yield from (f"  {line}" for line in signal_passed(config))
@@ -161,7 +169,7 @@ def _met(config: LaunchConfig) -> str:
     return '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"'
 
 
-SLURM = Launcher("run.sbatch", slurm, starts="sbatch")
+SLURM = Launcher("run.sbatch", slurm, starts="sbatch", starts_ray=True)
 
 
 FOLDER = "trial-{}"

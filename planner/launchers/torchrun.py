@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launch import LaunchConfig, RequiredVariable
+from trainplan.planner.launchers.ray import ray_start
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
@@ -82,6 +83,9 @@ def _numbers(order: tuple[str, ...]) -> Iterator[str]:
 
 
 def _start(config: LaunchConfig, cluster: ClusterSpec) -> Iterator[str]:
+    if config.by_ray:
+        yield from ray_start(config, cluster, "NODE_RANK")
+        return
     command = f"exec {torchrun_of(config, cluster)}"
     if num_nodes(cluster) == 1:
         yield f"{command} --standalone \\\n  {program(config)}"
@@ -92,5 +96,5 @@ def _start(config: LaunchConfig, cluster: ClusterSpec) -> Iterator[str]:
     yield f"  {program(config)}"
 
 
-TORCHRUN = Launcher("run.sh", torchrun, starts="")
+TORCHRUN = Launcher("run.sh", torchrun, starts="", starts_ray=True)
 TORCHRUN_C10D = Launcher("run.sh", torchrun_c10d, starts="")

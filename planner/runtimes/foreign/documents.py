@@ -67,8 +67,9 @@ def _files(launch: Launch) -> Iterator[str]:
         text = text.strip(QUOTES)
         if text == "-d" and at + 1 < len(launch.arguments):
             folder = f"{launch.arguments[at + 1].text}/"
-        elif text.endswith(SUFFIXES) and not word.unresolved:
-            yield folder + text
+        elif text.endswith(SUFFIXES):
+            known = not word.unresolved and "$" not in text
+            yield folder + text if known else text.rpartition("/")[2]
 
 
 def _options(launch: Launch) -> Keys:

@@ -146,7 +146,8 @@ def _values(flag: str, word: Word) -> list[Word]:
     if word.unresolved:
         return [word]
     text = plain(word.text).strip()
-    if text[:1] not in "[(" or flag in ONE_WORD or option.nargs is None:
+    several = option.nargs is not None and (text[:1] in "[(" or "," in text)
+    if not several or flag in ONE_WORD:
         if flag == AS_LIST:
             return [moved(word, re.sub(r"\s+", "", text))]
         whole = option.type == "int" and re.fullmatch(r"\d+\.0", text)

@@ -161,7 +161,7 @@ def _holds(word: Word, wanted: str) -> bool:
     text = plain(word.text)
     if wanted == VALUE:
         return bool(word.unresolved) or text.lower() not in (*NOTHING, "[]")
-    return re.fullmatch(wanted, text, re.IGNORECASE) is not None
+    return text == plain(wanted) or re.fullmatch(wanted, text, re.IGNORECASE) is not None
 
 
 def lifted(table: Table, keys: Mapping[str, Word]) -> dict[str, Word]:
@@ -198,7 +198,8 @@ def ranks_stated(table: Table, keys: Mapping[str, Word], launch: Launch, inner: 
     replicas = count(dp)
     if replicas and dp is not None and ranks is None:
         ranks = moved(dp, str(replicas * inner))
-    if not (nodes or gpus or ranks) or (launch.nodes and not launch.alone):
+    by_command = launch.nodes and not (launch.alone or table.shares_ranks)
+    if not (nodes or gpus or ranks) or by_command:
         return launch
     starter = "python" if launch.starter in ("torchrun", "deepspeed") else launch.starter
     return replace(launch, starter=starter, nodes=nodes, gpus_per_node=gpus, ranks=ranks)

@@ -44,6 +44,9 @@ SIZES = ("num_machines", "nnodes", "num_nodes"), ("num_processes", "nproc_per_no
 """Counts of nodes, and of ranks."""
 VARIABLES, DEVICES = ("NNODES", "NPROC_PER_NODE"), "CUDA_VISIBLE_DEVICES"
 """Source: hiyouga/LLaMA-Factory launcher.py; modelscope/ms-swift swift/cli/main.py."""
+DEGREES = frozenset({"tensor_model_parallel_size", "pipeline_model_parallel_size"})
+"""Keys of a file that Megatron reads."""
+ON = ("1", "true", "y", "yes", "on")
 Options = dict[str, tuple[Word, ...]]
 """The option as it is written, then its values, by our name."""
 
@@ -53,7 +56,15 @@ def recognises(launch: Launch) -> bool:
     return _table(launch) is not None
 
 
+def _over_megatron(launch: Launch) -> bool:
+    """Does LLaMA-Factory hand it to Megatron? Source: its `launcher.py`, USE_MCA."""
+    word = launch.environment.get("USE_MCA")
+    return bool(DEGREES & {*launch.document}) or (word is not None and word.text.lower() in ON)
+
+
 def _table(launch: Launch) -> Table | None:
+    if _over_megatron(launch):
+        return None
     if launch.alone:
         known = (one for one in TABLES if one.format and one.format == launch.format)
         return next(known, None)

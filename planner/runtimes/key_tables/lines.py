@@ -78,18 +78,33 @@ def key_lines(target: str, job: Job, layout: Layout) -> KeyLines:
 
 
 def _adapters(model: ModelSpec) -> tuple[str, ...]:
-    """Options of ms-swift; its adapters stand beside joined matrices alone.
+    """Options of ms-swift.
 
     Source: modelscope/ms-swift @3602360a `swift/megatron/arguments/megatron_args.py`,
     MegatronTunerMixin.
     """
+    words = adapter_words(model, "ms-swift")
+    rank = model.trained.rank if model.trained else None
+    modules = "all-linear" if adapts_all(model) else " ".join(words)
+    return ("--tuner_type lora", f"--lora_rank {rank}", f"--target_modules {modules}")
+
+
+def adapter_words(model: ModelSpec, called: str) -> list[str]:
+    """Megatron's names of the matrices with adapters, which stand beside joined ones alone.
+
+    Raises:
+        UnsupportedError: Of one that is joined only a part has adapters.
+    """
     names, there = ({n for kind in model.kinds for n in of(kind)} for of in (adapted, projections))
     words = list(dict.fromkeys(WHOLE.get(name, name) for name in sorted(names)))
-    rank = model.trained.rank if model.trained else None
     if any(group & names and group & there - names for group in JOINED):
-        raise UnsupportedError(f"ms-swift adapts joined matrices: name all of {', '.join(words)}")
-    modules = "all-linear" if names == there else " ".join(words)
-    return ("--tuner_type lora", f"--lora_rank {rank}", f"--target_modules {modules}")
+        raise UnsupportedError(f"{called} adapts joined matrices: name all of {', '.join(words)}")
+    return words
+
+
+def adapts_all(model: ModelSpec) -> bool:
+    """Has every matrix adapters?"""
+    return all({*adapted(kind)} == {*projections(kind)} for kind in model.kinds)
 
 
 OF_RUN = frozenset(
@@ -118,10 +133,10 @@ def _lines(table: KeyTable, keys: Sequence[Argument]) -> Iterator[str]:
     elif table.form == "hydra":
         yield from (shlex.quote(f"{key}={value}") for key, value in values)
     else:
-        yield from _yaml(values)
+        yield from yaml_lines(values)
 
 
-def _yaml(values: Sequence[tuple[str, str]]) -> Iterator[str]:
+def yaml_lines(values: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Nested sections, each once."""
     sections: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for key, value in values:

@@ -1,7 +1,7 @@
 """A project that trains what stands in files of its own, on the engine of a runtime."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
@@ -35,3 +35,13 @@ class Trainer:
                 f" search with --runtime {self.runtimes[0]}, or leave --trainer out"
             )
         return self.export(job, layout)
+
+
+def joined(first: Trainer, *others: Trainer) -> Trainer:
+    """A project that stands on several engines: each writes plans of its own runtimes."""
+    of_runtime = {runtime: one for one in (first, *others) for runtime in one.runtimes}
+
+    def export(job: Job, layout: Layout) -> LaunchConfig:
+        return of_runtime[job.runtime].export(job, layout)
+
+    return replace(first, runtimes=tuple(of_runtime), export=export)
