@@ -13,7 +13,6 @@ from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.bridged import BRIDGE_MODEL_RULES, unbridged
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
-from trainplan.costmodel.runtimes.megatron.gtp_rules import GTP_RULES
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS, BRIDGE_STATED
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
@@ -25,8 +24,6 @@ MEGATRON_BRIDGE = replace(
     version="067f987d",
     kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
     gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
-    # model.tensor_parallel_num_weight_shards of Megatron Core
-    sharding=replace(MEGATRON_CORE.sharding, by_matrix=True),
     # comm_overlap.py:579: overlap_param_gather where replicas are, so `gathers_separately` is off
     communication=replace(
         MEGATRON_CORE.communication,
@@ -46,7 +43,6 @@ MEGATRON_BRIDGE = replace(
         *MEGATRON_CORE.rules,
         deepep_leaves_racks_out,
         *BRIDGE_RULES,
-        *GTP_RULES,
         *BRIDGE_MODEL_RULES,
     ),
     refuses=unbridged,

@@ -89,11 +89,6 @@ MEGATRON = (
     plan("fp16", "llama2-7b", 1, {"tp": 2, "dp": 4, **SP}, precision="fp16"),
     plan("fsdp", "llama3-8b", 2, {"dp": 16, **Z3}),
     plan("hsdp", "llama3-8b", 2, {"dp": 16, "dp_replicate": 2, **Z2}),
-    plan("weights cut beyond tp", "llama3-8b", 2, {"tp": 2, "dp": 8, "gtp": 4, **SP}),
-    plan(
-        "experts cut beyond etp", "mixtral-8x7b", 4,
-        {"pp": 2, "dp": 16, "ep": 4, "gtp": 8, "egtp": 2},
-    ),
     plan("unsharded", "gpt3-6.7b", 1, {"tp": 2, "dp": 4, "zero_stage": 0, **SP}, seq=2048),
     plan("offloaded optimizer", "llama3-8b", 1, {"dp": 8, "offload": OffloadSpec(optimizer=0.5)}),
     plan(
@@ -176,6 +171,15 @@ def bridged(name):
 BRIDGED = tuple(bridged(name) for name in bridge_configs() if name not in NO_PLAN)
 
 WAVE = {"pp": 4, "vpp": 2, "dp": 2, **Z1}
+CUT = (
+    plan("weights cut beyond tp", "llama3-8b", 2, {"tp": 2, "dp": 8, "gtp": 4, **SP}),
+    plan(
+        "experts cut beyond etp",
+        "mixtral-8x7b",
+        4,
+        {"pp": 2, "dp": 16, "ep": 4, "gtp": 8, "egtp": 2},
+    ),
+)
 FLAT = {"pp": 4, "dp": 2, **Z1}
 TORCHTITAN = (
     plan("fsdp", "llama3.1-8b", 1, {"dp": 8, **Z3, **BY_OPERATION}),
@@ -329,7 +333,7 @@ ACCELERATE = (
 )
 
 PLANS = {
-    "megatron-lm": MEGATRON,
+    "megatron-lm": (*MEGATRON, *CUT),
     "megatron-bridge": MEGATRON + BRIDGED,
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,

@@ -26,8 +26,8 @@ def of(tmp_path_factory):
 def planned(plan):
     """What a runtime should understand of a layout, as far as it says."""
     layout, batch, model = plan.layout, plan.training["global_batch_size"], plan.spec()
-    names = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "sequence_parallel", "zero_stage",
-             "micro_batch_size", "recompute", "tiled_mlp")  # fmt: skip
+    degrees = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "gtp", "egtp", "zero_stage")
+    names = (*degrees, "sequence_parallel", "micro_batch_size", "recompute", "tiled_mlp")
     return {name: getattr(layout, name) for name in names} | {
         "offload": layout.offload.optimizer,
         "tier": layout.offload.tier if layout.offload.optimizer else "none",

@@ -6,7 +6,6 @@ from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.runtimes.traits.settings import stated_or
 
 GATHERED_PRECISIONS = frozenset({"mxfp8", "nvfp4"})
 """Below 16 bits, of which native shards are gathered. Source: as `gtp_gathers_native_weights`."""
@@ -25,7 +24,7 @@ def _cuts(table: LayoutTable) -> BoolColumn:
 )
 def gtp_gathers_native_weights(job: Job, table: LayoutTable) -> BoolColumn:
     """The optimizer writes the shard that is gathered."""
-    alone = stated_or(job.options.fp8_param_gather, job.runtime == "megatron-bridge")
+    alone = job.options.fp8_param_gather is True
     native = alone and job.training.precision in GATHERED_PRECISIONS
     return np.asarray(_cuts(table) & (job.training.casts and not native))
 

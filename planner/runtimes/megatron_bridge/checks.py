@@ -23,12 +23,35 @@ COUNTED = ("embedding", "loss")
 def bridge_checks(keys: Mapping[str, Word], model: ModelSpec | None) -> Iterator[Problem]:
     """Problems of the keys, and of the layers of the model."""
     yield from _virtual_stages(keys)
+    yield from _weight_shards(keys)
     if model is not None and not any(is_set(keys.get(one)) for one in (FIRST, LAST, LAYOUT)):
         yield from _layers(keys, model)
     counts = [keys[one] for one in SMS if keys.get(one) and keys[one].text.isdigit()]
     if len({one.text for one in counts}) > 1 and OF_BOTH not in keys:
         says = f"{' and '.join(SMS)} differ: give one number, or {OF_BOTH}"
         yield Problem("one_sm_count", "illegal", says, counts[0].place)
+
+
+SHARDS = (
+    *("model.tensor_parallel_num_weight_shards", "model.gtp_weight_remat_size"),
+    *("model.expert_tensor_parallel_num_weight_shards", "model.expert_gtp_weight_remat_size"),
+)
+
+
+def _weight_shards(keys: Mapping[str, Word]) -> Iterator[Problem]:
+    """Weights cut beyond tensor parallelism need groups, which Megatron-LM alone makes.
+
+    Source: Megatron-Bridge @067f987d `training/initialize.py:805`, initialize_model_parallel
+    without gtp_remat_size.
+    """
+    for name in SHARDS:
+        word = keys.get(name)
+        if word is not None and is_set(word) and word.text != "1":
+            says = (
+                f"{name} has no groups in this release, which leaves gtp_remat_size out: priced as "
+                "cut by tp alone; Megatron-LM itself cuts further"
+            )
+            yield Problem(f"unmodelled_{name}", "unmodelled", says, word.place)
 
 
 def is_set(word: Word | None) -> bool:

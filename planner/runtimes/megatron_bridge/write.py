@@ -265,7 +265,7 @@ def _virtual_stages(layout: Layout) -> Iterator[Argument]:
 MEGATRON_BRIDGE = Exporter(
     runtime="megatron-bridge",
     export=export_megatron_bridge,
-    writes=MEGATRON_LM.writes,
+    writes=MEGATRON_LM.writes - {"gtp", "egtp"},
     packs=(
         "dataset.inter_document_masking keeps the documents of a pretraining dataset apart; for "
         "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "

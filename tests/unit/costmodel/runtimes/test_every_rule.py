@@ -132,18 +132,15 @@ ROWS = {
         of({"dp": 8, "egtp": 2}, **experts()),
     ),
     "gtp_gathers_native_weights": (
-        of(*CUT, **LOW) + rows("megatron-bridge", *CUT, precision="fp8"),
-        of(*CUT)
-        + of(*CUT, options={"fp8_param_gather": True}, **LOW)
-        + rows("megatron-bridge", *CUT, **LOW)
-        + of({}, **LOW),
+        of(*CUT, **LOW) + of(*CUT, options={"fp8_param_gather": True}, precision="fp8"),
+        of(*CUT) + of(*CUT, options={"fp8_param_gather": True}, **LOW) + of({}, **LOW),
     ),
     "gtp_trains_all_weights": (of(*CUT, **LORA), of(*CUT) + of({}, **LORA)),
     "gtp_updates_each_weight": (
         of(*CUT, optimizer="muon") + of(*CUT, optimizer="soap"),
         of(*CUT, optimizer="lion") + of({}, optimizer="muon"),
     ),
-    "runtime_cuts_matrices": (rows("torchtitan", {"gtp": 2}), rows("torchtitan", {"egtp": 2})),
+    "runtime_cuts_matrices": (rows("megatron-bridge", {"gtp": 2}), rows("nemo", {"egtp": 2})),
     "runtime_cuts_experts": (rows("torchtitan", {"egtp": 2}), rows("torchtitan", {"gtp": 2})),
     "tp_divides_heads": (of(*tp(5, 16)), of(*tp(8, 24))),
     "tp_fits_key_value_heads": (of(*tp(4, 8, 9)), of(*tp(3, 6, 12)) + of(*tp(4), **MLA)),

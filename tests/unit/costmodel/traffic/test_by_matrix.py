@@ -110,7 +110,6 @@ def test_context_ranks_lie_behind_those_that_cut_weights(make_job):
 @pytest.mark.parametrize(("precision", "width"), [("mxfp8", 1 + 1 / 32), ("nvfp4", 9 / 16)])
 def test_low_precision_gathers_numbers_and_scales(make_job, precision, width):
     job = make_job("llama3-8b", "8x8:b200", 64, 4096, precision=precision)
-    job = job.model_copy(update={"runtime": "megatron-bridge"})
     assert wire_bytes(job) == width
     wide = job.training.model_copy(update={"precision": "bf16"})
     jobs = (job, job.model_copy(update={"training": wide}))

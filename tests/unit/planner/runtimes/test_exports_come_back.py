@@ -36,14 +36,14 @@ TRIPS = [
 ]
 
 
-def exported(runtime, model="llama3-8b"):
+def exported(runtime, model="llama3-8b", layout=None):
     job = Job(
         model=preset(model),
         training=TrainingSpec(seq_length=4096, global_batch_size=64),
         cluster=parse_cluster("2x8:h100-sxm"),
         runtime=runtime,
     )
-    return job, EXPORTERS[runtime](job, LAYOUTS[runtime])
+    return job, EXPORTERS[runtime](job, layout or LAYOUTS[runtime])
 
 
 def read(config, launcher, cluster):
@@ -101,3 +101,20 @@ def test_a_module_of_fsdp2_stops_where_the_ranks_are_others():
     reading = reader.read(launch, Request(text_of={file.name: file.text}.get))
     assert [one.cause for one in reading.problems] == ["world_size"]
     assert reading.legal is False
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "flags"),
+    [
+        ("llama3-8b", {"tp": 2, "dp": 8, "gtp": 4, "sequence_parallel": True}, ("8", None)),
+        ("mixtral-8x7b", {"dp": 16, "ep": 4, "egtp": 2}, (None, "2")),
+    ],
+)
+def test_weights_cut_beyond_tp_come_back(model, layout, flags):
+    job, config = exported("megatron-lm", model, Layout(**layout))
+    written = {one.flag: " ".join(map(str, one.values)) for one in config.arguments}
+    names = ("--tensor-parallel-num-weight-shards", "--expert-tensor-parallel-num-weight-shards")
+    assert tuple(written.get(name) for name in names) == flags
+    reading = read(config, "torchrun", job.cluster)
+    assert reading.layout == Layout(**layout)
+    assert reading.legal, reading.problems

@@ -165,3 +165,13 @@ def test_options_of_a_benchmark_choose_its_recipe_and_say_its_ranks():
     assert "say --global_batch_size" in says
     assert "not used in the price: --cuda_graph_impl" in says
     assert not MEGATRON_BRIDGE.recognises(replace(own, arguments=()))
+
+
+def test_weights_cut_beyond_tp_have_no_groups_here():
+    line = "--recipe llama3_8b_pretrain_config model.tensor_parallel_num_weight_shards"
+    reading = read(f"{line}=8")
+    [problem] = [one for one in reading.problems if "weight_shards" in one.cause]
+    assert problem.verdict == "unmodelled"
+    assert "gtp_remat_size" in problem.says
+    assert reading.layout.gtp == 1
+    assert not [one for one in read(f"{line}=null").problems if "weight_shards" in one.cause]
