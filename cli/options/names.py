@@ -149,7 +149,7 @@ CHECKOUTS = _names("""
 megatron-lm megatron-bridge megatron-zero-bubble torchtitan deepspeed arctic-training accelerate
 """)
 TRAINERS = _names("""
-llama-factory verl slime nemo-rl ms-swift
+llama-factory axolotl ms-swift trl verl slime nemo-rl
 """)
 KEY_TABLES = _names("""
 ms-swift verl nemo-rl llama-factory primus flagscale

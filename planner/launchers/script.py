@@ -165,7 +165,7 @@ def alongside(config: LaunchConfig, folder: str) -> Iterator[str]:
     yield from _plain(config)
     for file in config.files:
         for key, variable in file.filled_in:
-            changed = f's|(\\"?{key}\\"?: )\\"[^\\"]*\\"|\\1\\"${variable.name}\\"|'
+            changed = f's|(\\"?\\<{key}\\"?: )\\"[^\\"]*\\"|\\1\\"${variable.name}\\"|'
             yield f'sed -i -E "{changed}" "${FOLDER}/{file.name}"'
 
 

@@ -176,7 +176,7 @@ def _read(
         "seq_length": length,
         "global_batch_size": batch[1],
         "optimizer": optimizer.value if optimizer else "adamw",
-        **_formats(keys, script),
+        **_formats(keys, script, model),
     }
     job = Job(
         model=model,
@@ -342,15 +342,17 @@ def _batch(
     return micro.value, whole
 
 
-def _formats(keys: Keys, script: Script) -> dict[str, str]:
+def _formats(keys: Keys, script: Script, model: ModelSpec) -> dict[str, str]:
     """Of products, and of states where they are all in bf16.
 
-    FSDP casts trained weights to fp32 under mixed precision, whatever they are loaded in.
-    Source: huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model. Arguments of a script
-    go before the configuration: huggingface/transformers training_args.py, mixed_precision_dtype.
+    Adapters that a trainer makes in fp32 are not what loaded weights are. FSDP casts trained
+    weights to fp32 under mixed precision, whatever they are loaded in. Source:
+    huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model. Arguments of a script go before
+    the configuration: huggingface/transformers training_args.py, mixed_precision_dtype.
     """
     stated = keys.of(mesh.PRECISION).lower()
-    narrow = [name for name in mesh.NARROW if _is_bf16(script, name)]
+    wide = _wide(script, model) is not None
+    narrow = [name for name in mesh.NARROW if _is_bf16(script, name) and not wide]
     on = [(one, own) for one in PRECISIONS if (own := script.enabled(one)) and own.value]
     if len(on) > 1:
         keys.notes.problem(
@@ -369,6 +371,12 @@ def _formats(keys: Keys, script: Script) -> dict[str, str]:
         keys.notes.note("training.precision", on[0][1]._replace(value=stated))
         return {"precision": stated}
     return {"precision": _precision(keys)}
+
+
+def _wide(script: Script, model: ModelSpec) -> Entry | None:
+    """What makes adapters in fp32; null: there are none, or they have the type of the weights."""
+    stated = script.switch(mesh.WIDE) if model.trained and model.trained.adapts else None
+    return stated if stated is not None and stated.value else None
 
 
 def _is_bf16(script: Script, name: str) -> bool:
@@ -399,8 +407,7 @@ def _precision(keys: Keys) -> str:
 def _options(keys: Keys, degrees: Degrees, script: Script, model: ModelSpec) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     options: dict[str, object] = {}
-    wide = script.switch(mesh.WIDE) if model.trained and model.trained.adapts else None
-    if wide is not None and wide.value:
+    if (wide := _wide(script, model)) is not None:
         options["adapter_dtype"] = "fp32"
         keys.notes.note("options.adapter_dtype", wide._replace(value="fp32"))
     compiled = script.switch("torch_compile")

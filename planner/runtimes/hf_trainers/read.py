@@ -100,7 +100,7 @@ def read(launch: Launch, request: Request) -> Reading:
     if table.batch and "gradient_accumulation_steps" not in options:
         _accumulate(table, options, ranks_of(made, request))
     files = {name: json.dumps(_of_section(one)) for name, one in table.files.items()}
-    inline = _engine(table, options)
+    inline = _engine(table, options) or _shared(table, options, files, request)
     if inline:
         files[table.title] = json.dumps(inline)
         options["deepspeed"] = _default("deepspeed", table.title)
@@ -284,6 +284,21 @@ def _engine(table: Table, options: Options) -> Mapping[str, Any]:
         return nested(values)  # type: ignore[arg-type]
     text = options["deepspeed"][-1].text if "deepspeed" in options else ""
     return _document(text, ".json") if text.startswith("{") else {}
+
+
+def _shared(
+    table: Table, options: Options, files: Mapping[str, str], request: Request
+) -> Mapping[str, Any]:
+    """The section with the ranks that share a sequence, where an option of its own says them."""
+    if table.ulysses not in options or "deepspeed" not in options:
+        return {}
+    ranks, path = number(options[table.ulysses][-1]), options["deepspeed"][-1]
+    name = path.text.rpartition("/")[2] if "$" in path.text else path.text
+    section = _document(files.get(name) or request.text_of(name) or "", ".json")
+    if not ranks or not section:
+        return {}
+    del options[table.ulysses]
+    return {**section, str(engine.SP): ranks}
 
 
 def _plain(text: str) -> object:

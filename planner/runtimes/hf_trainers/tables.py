@@ -24,7 +24,7 @@ class Writes:
     module: str
     """What every rank runs."""
     file: str
-    """Of the settings."""
+    """Of the settings; empty: they are options of the command."""
     call: str
     """Option that names it; empty: it stands alone."""
     axes: Mapping[str, frozenset[str]]
@@ -32,7 +32,8 @@ class Writes:
     first: Settings
     """Whatever the plan."""
     data: Mapping[str, str]
-    """Keys whose values only the user knows: `NAME: what it is`."""
+    """Keys whose values only the user knows, `NAME: what it is`; those inside another stand in
+    `first`."""
     rows: Settings
     """Rows of documents that see one another; empty: full rows are the user's matter."""
     packed: Settings
@@ -47,10 +48,14 @@ class Writes:
     """States in bf16, nothing is cast; empty: it has no word for it."""
     towers: Mapping[str, Settings] = field(default_factory=dict)
     """A vision tower, by what of it is frozen."""
-    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Its words for values, by our name and value."""
+    names: tuple[str, ...] = ()
+    """Names of ours that it has as well, beside others of `keys`."""
     more: Mapping[str, Settings] = field(default_factory=dict)
     """Keys beside one, by our name, where that is on."""
+    inside: Mapping[str, Settings] = field(default_factory=dict)
+    """Keys inside one, by our name, where that holds others."""
+    mesh: bool = False
+    """Does the file name what shards, beside variables of the script?"""
     notes: tuple[str, ...] = ()
 
 
@@ -81,6 +86,8 @@ class Table:
     """Keys of DeepSpeed that an option sets."""
     sizes: Mapping[str, str] = field(default_factory=dict)
     """Size of the mesh of Accelerate that an option becomes."""
+    ulysses: str = ""
+    """Option that has ranks share a sequence, as the engine's `sequence_parallel_size` does."""
     starters: Mapping[str, str] = field(default_factory=dict)
     """Options of `accelerate launch` of configurations that it brings, by their names."""
     losses: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +100,14 @@ class Table:
 
 def _writes(read: dict[str, Any]) -> Writes:
     axes = {runtime: frozenset(names) for runtime, names in read["axes"].items()}
-    return Writes(**{**read, "axes": axes, "notes": tuple(read.get("notes", ()))})
+    return Writes(
+        **{
+            **read,
+            "axes": axes,
+            "notes": tuple(read.get("notes", ())),
+            "names": tuple(read.get("names", ())),
+        }
+    )
 
 
 def _table(text: str) -> Table:

@@ -10,27 +10,28 @@ what a section leaves as "auto" is filled in from arguments, and what differs fr
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import yaml
 
-from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import (
+    Argument,
     ConfigFile,
+    Group,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
     UserVariable,
+    Value,
     one_line,
     option,
     steps_of,
-    summary,
 )
 from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.accelerate.write import FILE as MESH_FILE
@@ -38,15 +39,15 @@ from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.write import FILE as ENGINE_FILE
 from trainplan.planner.runtimes.deepspeed.write import OPTIMIZER_VALUES
 from trainplan.planner.runtimes.exporter import with_traits
-from trainplan.planner.runtimes.hf_trainers.tables import WRITTEN, Settings, Table, Writes
+from trainplan.planner.runtimes.hf_trainers.tables import Settings, Table, Writes
 from trainplan.planner.runtimes.keys import flat
 from trainplan.planner.runtimes.registry import EXPORTERS
+from trainplan.planner.runtimes.trainers.refusals import is_narrow, lacking
 from trainplan.planner.runtimes.trainers.trainer import Trainer
 from trainplan.planner.runtimes.training_script import trained
 from trainplan.planner.runtimes.training_script.read import ACCUMULATED, CHECKPOINTING, MICRO
 from trainplan.planner.runtimes.training_script.write import (
     SCRIPT,
-    WRITES,
     accumulated,
     model_called,
 )
@@ -55,9 +56,6 @@ RUNTIMES = (mesh.RUNTIME, engine.RUNTIME)
 NAME, LENGTH, ENGINE = "model_name_or_path", "max_length", "deepspeed"
 SAVES = 500
 """Steps between checkpoints."""
-COMMON = WRITES - {"tp"}
-"""Choices of a layout that each has words for."""
-OTHERS = {name: table.writes for name, table in WRITTEN.items() if table.writes}
 WEIGHTS = RequiredVariable("MODEL", "the model: a name on Hugging Face, or its folder")
 FILLED_IN = ("lr", "betas", "eps", "weight_decay")
 """Values of an optimizer that the section takes from arguments."""
@@ -82,7 +80,7 @@ def _export(
         UnsupportedError: The trainer has no word for a setting.
         PlanError: As the exporter of the runtime.
     """
-    for reason in _lacking(job, layout, writes):
+    for reason in lacking(job, layout, writes):
         raise UnsupportedError(f"{table.title} {reason}")
     base = EXPORTERS[job.runtime](job, layout)
     for file in base.files:
@@ -91,23 +89,24 @@ def _export(
     variables = {key: _variable(text) for key, text in writes.data.items()}
     called = model_called(job)
     if called is None:
-        variables[_own_name(table, NAME)] = WEIGHTS
+        variables[_own_name(table, writes, NAME)] = WEIGHTS
+    inside = json.dumps(writes.first)
     settings = {
         **_renamed(table, writes, {NAME: called or WEIGHTS.name}),
         **writes.first,
         **(_trained(job, writes) if job.model.trained else writes.whole),
         **(writes.towers.get(job.model.tower.frozen, {}) if job.model.tower else {}),
-        **{key: one.name for key, one in variables.items()},
+        **{key: one.name for key, one in variables.items() if f'"{one.name}"' not in inside},
         **_renamed(table, writes, dict(_arguments(job, layout, traits))),
-        **(writes.narrow if _is_narrow(job) else {}),
+        **({table.ulysses: layout.cp} if table.ulysses and layout.cp > 1 else {}),
+        **(writes.narrow if is_narrow(job) else {}),
         **(writes.rows if job.training.packing == "none" else writes.packed),
-        **({ENGINE: _section(base)} if job.runtime == engine.RUNTIME else {}),
+        **(_sharded(base, table) if writes.mesh else {}),
     }
-    filled = (
-        *((key, UserVariable(one.name)) for key, one in variables.items()),
-        *(one for file in base.files for one in file.filled_in),
-    )
-    file = ConfigFile(writes.file, _text(job, layout, table, settings, filled), filled)
+    values = {key: UserVariable(one.name) for key, one in variables.items()}
+    section = _section(base, table) if job.runtime == engine.RUNTIME else {}
+    way = _as_file if writes.file else _as_options
+    arguments, files = way(base, writes, settings, values, section)
     more = (one for one in base.required_environment if one != SCRIPT)
     return replace(
         base,
@@ -116,17 +115,87 @@ def _export(
         checked="",
         required_environment=(*variables.values(), *more),
         entry_point=ModuleEntry(writes.module),
-        arguments=(option("layout", writes.call, file),),
-        notes=tuple(_notes(job, writes, variables.values())),
-        files=(file, *_mesh(base, writes)),
-        keys=tuple(flat(settings)),
+        arguments=arguments,
+        notes=tuple(_notes(job, layout, writes)),
+        files=(*files, *_mesh(base, writes)),
+        keys=tuple(flat({**settings, ENGINE: section} if section else settings)),
         read_back=True,
     )
 
 
+Way = tuple[tuple[Argument, ...], tuple[ConfigFile, ...]]
+"""Options of the command, and files."""
+
+
+def _as_file(
+    base: LaunchConfig,
+    writes: Writes,
+    settings: Settings,
+    values: Mapping[str, UserVariable],
+    section: Settings,
+) -> Way:
+    """All in one YAML, the section of DeepSpeed as well."""
+    filled = (*values.items(), *(one for file in base.files for one in file.filled_in))
+    head = (f"Written by `plan export` for {writes.name} {writes.commit}.", *base.summary)
+    whole = {**settings, ENGINE: dict(section)} if section else dict(settings)
+    text = yaml.safe_dump(whole, sort_keys=False)
+    for key, one in filled:  # in double quotes, which the launch script writes over
+        text = text.replace(f"{key}: {one.name}\n", f'{key}: "{one.name}"\n')
+    lines = "".join(f"# {one_line(line)}\n" for line in head)
+    file = ConfigFile(writes.file, lines + text, filled)
+    return (option("layout", writes.call, file),), (file,)
+
+
+def _as_options(
+    base: LaunchConfig,
+    writes: Writes,
+    settings: Settings,
+    values: Mapping[str, UserVariable],
+    section: Settings,
+) -> Way:
+    """Options of the command; the section of DeepSpeed is a file beside it."""
+    words = {key: _words(value) for key, value in settings.items()}
+    given: dict[str, tuple[Value, ...]] = {**words, **{key: (one,) for key, one in values.items()}}
+    files: tuple[ConfigFile, ...] = ()
+    if section:
+        filled = tuple(one for file in base.files for one in file.filled_in)
+        files = (ConfigFile(ENGINE_FILE, json.dumps(section, indent=2) + "\n", filled),)
+        given[ENGINE] = files
+    groups: dict[str, Group] = dict.fromkeys(values, "data")
+    options = (option(groups.get(key, "layout"), f"--{key}", *one) for key, one in given.items())
+    return tuple(options), files
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """A value as words of a command."""
+    if isinstance(value, list):
+        return tuple(map(str, value))
+    if isinstance(value, (bool, dict)):
+        return (json.dumps(value),)
+    return (str(value),)
+
+
+def _sharded(base: LaunchConfig, table: Table) -> dict[str, object]:
+    """Keys of FSDP and of the mesh in the trainer's own file."""
+    for file in base.files:
+        if file.name == MESH_FILE:
+            config = yaml.safe_load(file.text)
+            fsdp = {k.removeprefix("fsdp_"): v for k, v in config.get(mesh.FSDP, {}).items()}
+            sizes = config.get(mesh.PARALLEL, {})
+            degrees = {
+                name: sizes.get(f"parallelism_config_{size}_size", 1)
+                for name, size in table.sizes.items()
+            }
+            return {
+                **({"fsdp_version": fsdp.pop("version"), mesh.FSDP: fsdp} if fsdp else {}),
+                **{name: size for name, size in degrees.items() if size > 1},
+            }
+    return {}
+
+
 def _mesh(base: LaunchConfig, writes: Writes) -> Iterator[ConfigFile]:
     """The configuration of Accelerate, which starts the trainer as well as the script does."""
-    call = " ".join(filter(None, (f"-m {writes.module}", writes.call, writes.file)))
+    call = " ".join(filter(None, (f"-m {writes.module}", writes.call, writes.file or "...")))
     for one in base.files:
         if one.name == MESH_FILE:
             yield replace(one, text=one.text.replace("train.py ...", call, 1))
@@ -137,62 +206,10 @@ def _variable(text: str) -> RequiredVariable:
     return RequiredVariable(name, sentence)
 
 
-def _is_narrow(job: Job) -> bool:
-    """Are states in bf16 by an argument, and not by the section of DeepSpeed?"""
-    return job.training.state_precision == "bf16" and job.runtime == mesh.RUNTIME
-
-
-def _lacking(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
-    """What the trainer has no word for, and who has."""
-    for axis in AXES:
-        if not axis.is_off(layout) and axis.name not in COMMON | _axes(job, writes):
-            others = [name for name, one in OTHERS.items() if axis.name in _axes(job, one)]
-            yield (
-                f"has no word for {axis.name} = {axis.text(layout)} on {job.runtime}: set it to "
-                f"{axis.codec.text(axis.off)}, {_instead(others)}"
-            )
-    for what, has in _parts(job):
-        if not has(writes):
-            others = [name for name, one in OTHERS.items() if has(one)]
-            yield f"has no word for {what}: {_instead(others)}"
-    if job.training.loss_tokens < 1:
-        yield "computes the logits of all tokens: use loss_tokens=1, or leave --trainer out"
-    adapts = job.model.trained is not None and job.model.trained.adapts
-    if adapts and job.runtime == mesh.RUNTIME and job.options.adapter_dtype != "fp32":
-        yield "keeps adapters in fp32: search with --option adapter_dtype=fp32"
-
-
-def _axes(job: Job, writes: Writes) -> frozenset[str]:
-    return writes.axes.get(job.runtime, frozenset())
-
-
-def _parts(job: Job) -> Iterator[tuple[str, Callable[[Writes], object]]]:
-    """What of a job needs a word beside those of its layout, and where a trainer has it."""
-    some, tower = job.model.trained, job.model.tower
-    if some:
-        yield (
-            f"--train {some.text}",
-            lambda one: (one.quantised if some.quantised else one.adapters) if some.adapts else (),
-        )
-    if job.training.packing != "none":
-        yield f"rows packed {job.training.packing}", lambda one: one.packed
-    if _is_narrow(job):
-        yield "states in bf16", lambda one: one.narrow
-    if tower and tower.frozen != "none":
-        yield (
-            f"a tower of which {tower.frozen} is frozen",
-            lambda one: one.towers.get(tower.frozen),
-        )
-
-
-def _instead(others: list[str]) -> str:
-    """Where to go."""
-    where = f"export with --trainer {' or '.join(others)}, or " if others else ""
-    return f"{where}leave --trainer out"
-
-
-def _own_name(table: Table, name: str) -> str:
+def _own_name(table: Table, writes: Writes, name: str) -> str:
     """The trainer's name of an option of ours; with `!` where it says the opposite."""
+    if name in writes.names:
+        return name
     for own, ours in table.keys.items():
         if ours.removeprefix("!") == name:
             return f"!{own}" if ours.startswith("!") else own
@@ -203,8 +220,8 @@ def _renamed(table: Table, writes: Writes, settings: Settings) -> dict[str, obje
     """The same in the trainer's words."""
     renamed: dict[str, object] = {}
     for name, value in settings.items():
-        own = _own_name(table, name)
-        word = writes.values.get(name, {}).get(str(value).lower(), value)
+        own = _own_name(table, writes, name)
+        word = {**writes.inside.get(name, {}), **value} if isinstance(value, dict) else value
         renamed[own.removeprefix("!")] = not word if own.startswith("!") else word
         renamed |= writes.more.get(name, {}) if value is True else {}
     return renamed
@@ -236,7 +253,7 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[tupl
     yield ACCUMULATED, steps
     yield CHECKPOINTING, layout.recompute == "full"
     yield "attn_implementation", "sdpa"
-    yield "bf16", precision == "bf16" and not _is_narrow(job)
+    yield "bf16", precision == "bf16" and not is_narrow(job)
     yield "fp16", precision == "fp16"
     if precision == "tf32":
         yield "tf32", True
@@ -259,46 +276,36 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[tupl
     yield "save_steps", SAVES
 
 
-def _section(base: LaunchConfig) -> dict[str, object]:
+def _section(base: LaunchConfig, table: Table) -> dict[str, object]:
     """The configuration of DeepSpeed, in which arguments are filled in."""
     (text,) = (one.text for one in base.files if one.name == ENGINE_FILE)
     section: dict[str, object] = json.loads(text)
     for key in map(str, (engine.BATCH, engine.MICRO, engine.STEPS, engine.CLIPPING)):
         if key in section:
             section[key] = "auto"
+    for key in map(str, (engine.SP, engine.SEQUENCE_MESSAGES)):
+        if table.ulysses:
+            section.pop(key, None)
     optimizer = section[str(engine.OPTIMIZER).partition(".")[0]]
     assert isinstance(optimizer, dict)
     optimizer["params"] |= {name: "auto" for name in FILLED_IN if name in optimizer["params"]}
     return section
 
 
-def _text(
-    job: Job,
-    layout: Layout,
-    table: Table,
-    settings: Settings,
-    filled: tuple[tuple[str, UserVariable], ...],
-) -> str:
-    assert table.writes is not None
-    head = (
-        f"Written by `plan export` for {table.title} {table.writes.commit}.",
-        *summary(job, layout),
-    )
-    text = yaml.safe_dump(dict(settings), sort_keys=False)
-    for key, one in filled:  # in double quotes, which the launch script writes over
-        text = text.replace(f"{key}: {one.name}\n", f'{key}: "{one.name}"\n')
-    return "".join(f"# {one_line(line)}\n" for line in head) + text
-
-
-def _notes(job: Job, writes: Writes, variables: Iterable[RequiredVariable]) -> Iterator[str]:
+def _notes(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
     """What the user has to know and to do."""
-    names = ", ".join(one.name for one in variables)
-    yield f"the launch script writes {names} into {writes.file}"
+    if writes.file:
+        yield f"the launch script writes what you set into {writes.file}"
     yield "learning rate, schedule and steps between checkpoints are common values: change them"
     yield from writes.notes
     if job.training.packing == "none":
         yield f"priced are rows of {job.training.seq_length} tokens, filled: shorter ones cost less"
     if job.runtime == mesh.RUNTIME:
         yield f"{MESH_FILE} says to `accelerate launch` what this script exports: change both"
+    if writes.mesh and job.runtime == mesh.RUNTIME and layout.zero_stage == 2:
+        yield (
+            "FSDP_RESHARD_AFTER_FORWARD of the script keeps weights gathered: the file alone does "
+            "not"
+        )
     if not job.training.tokens:
         yield f"the job has no number of tokens: max_steps {steps_of(job)} is a placeholder"

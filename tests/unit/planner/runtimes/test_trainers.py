@@ -28,7 +28,6 @@ ON_DEEPSPEED = (
     plan("offloaded", LLAMA, 1, {"dp": 8, "offload": OffloadSpec(optimizer=1.0), **Z3}),
     plan("weights on drives", LLAMA, 1, {"dp": 8, "offload": OffloadSpec(parameters="nvme"), **Z3},
          gpu=DRIVES),
-    plan("autotp", LLAMA, 1, {"tp": 2, "dp": 4, **Z1}),
     plan("fp16", "llama2-7b", 1, {"dp": 8, **Z2}, precision="fp16"),
     plan("experts", "qwen3-30b-a3b", 4, {"dp": 32, **Z3, **FULL}),
 )  # fmt: skip
@@ -41,11 +40,25 @@ ON_ACCELERATE = (
     plan("tf32", "llama3.2-1b", 1, {"dp": 8, **Z3}, precision="tf32"),
 )  # fmt: skip
 OVER_TRANSFORMERS = [name for name, one in TRAINERS.items() if "accelerate" in one.runtimes]
+OWN = (
+    ("ms-swift", "deepspeed",
+     plan("ulysses", LLAMA, 1, {"cp": 4, "dp": 2, **Z3, **FULL}, seq=32768)),
+    ("trl", "accelerate", plan("cp", LLAMA, 1, {"cp": 2, "dp": 4, **Z3}, seq=8192)),
+    ("trl", "accelerate",
+     plan("ring", LLAMA, 1, {"cp": 4, "dp": 2, **Z3}, seq=8192, cp_comm_type="p2p")),
+    ("axolotl", "accelerate", plan("tp", LLAMA, 2, {"tp": 2, "dp": 8, "dp_replicate": 2, **Z3})),
+    *((trainer, "deepspeed", plan("autotp", LLAMA, 1, {"tp": 2, "dp": 4, **Z1}))
+      for trainer in ("llama-factory", "ms-swift", "trl")),
+)  # fmt: skip
+"""What one trainer has a word for, and not all."""
 TRIPS = [
-    pytest.param(trainer, runtime, one, id=f"{trainer} on {runtime}: {one.name}")
-    for trainer in OVER_TRANSFORMERS
-    for runtime, plans in (("deepspeed", ON_DEEPSPEED), ("accelerate", ON_ACCELERATE))
-    for one in plans
+    *(pytest.param(*one, id=f"{one[0]} on {one[1]}: {one[2].name}") for one in OWN),
+    *(
+        pytest.param(trainer, runtime, one, id=f"{trainer} on {runtime}: {one.name}")
+        for trainer in OVER_TRANSFORMERS
+        for runtime, plans in (("deepspeed", ON_DEEPSPEED), ("accelerate", ON_ACCELERATE))
+        for one in plans
+    ),
 ]
 
 
@@ -79,6 +92,7 @@ def comes_back(trainer, job, layout, launcher="torchrun"):
     assert not [one for one in reading.problems if one.verdict in ("illegal", "ignored")]
     assert (reading.runtime, reading.layout) == (job.runtime, layout)
     assert reading.job.training == job.training
+    assert reading.job.options == job.options
     assert seconds(reading.job, reading.layout) == seconds(job, layout)
 
 
@@ -101,6 +115,20 @@ def adapting(one, runtime, way):
     wide = {"adapter_dtype": "fp32"} if runtime == "accelerate" else {}
     options = job.options.model_copy(update=wide)
     return job.model_copy(update={"model": model, "options": options})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "runtime"),
+    [
+        *((trainer, "deepspeed") for trainer in OVER_TRANSFORMERS),
+        *((trainer, "accelerate") for trainer in OVER_TRANSFORMERS if trainer != "axolotl"),
+    ],
+)
+def test_states_in_bf16_come_back(trainer, runtime):
+    one = plan("narrow", LLAMA, 1, {"dp": 8, **Z3})
+    job = one.job(runtime)
+    training = job.training.model_copy(update={"state_precision": "bf16"})
+    comes_back(trainer, job.model_copy(update={"training": training}), one.layout)
 
 
 @pytest.mark.parametrize("way", ADAPTERS)

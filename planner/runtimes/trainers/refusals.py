@@ -1,0 +1,68 @@
+"""What trainers over transformers have no word for, named with the trainers that have one."""
+
+from collections.abc import Callable, Iterator
+
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.runtimes.accelerate import keys as mesh
+from trainplan.planner.runtimes.hf_trainers.tables import WRITTEN, Writes
+from trainplan.planner.runtimes.training_script.write import WRITES
+
+COMMON = WRITES - {"tp"}
+"""Choices of a layout that each has words for."""
+OTHERS = {name: table.writes for name, table in WRITTEN.items() if table.writes}
+
+
+def is_narrow(job: Job) -> bool:
+    """Are states in bf16 by an argument, and not by the section of DeepSpeed?"""
+    return job.training.state_precision == "bf16" and job.runtime == mesh.RUNTIME
+
+
+def lacking(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
+    """What the trainer has no word for, and who has."""
+    for axis in AXES:
+        if not axis.is_off(layout) and axis.name not in COMMON | _axes(job, writes):
+            others = [name for name, one in OTHERS.items() if axis.name in _axes(job, one)]
+            yield (
+                f"has no word for {axis.name} = {axis.text(layout)} on {job.runtime}: set it to "
+                f"{axis.codec.text(axis.off)}, {_instead(others)}"
+            )
+    for what, has in _parts(job):
+        if not has(writes):
+            others = [name for name, one in OTHERS.items() if has(one)]
+            yield f"has no word for {what}: {_instead(others)}"
+    if job.training.loss_tokens < 1:
+        yield "computes the logits of all tokens: use loss_tokens=1, or leave --trainer out"
+    adapts = job.model.trained is not None and job.model.trained.adapts
+    if adapts and job.runtime == mesh.RUNTIME and job.options.adapter_dtype != "fp32":
+        yield "keeps adapters in fp32: search with --option adapter_dtype=fp32"
+
+
+def _axes(job: Job, writes: Writes) -> frozenset[str]:
+    return writes.axes.get(job.runtime, frozenset())
+
+
+def _parts(job: Job) -> Iterator[tuple[str, Callable[[Writes], object]]]:
+    """What of a job needs a word beside those of its layout, and where a trainer has it."""
+    some, tower = job.model.trained, job.model.tower
+    if some:
+        yield (
+            f"--train {some.text}",
+            lambda one: (one.quantised if some.quantised else one.adapters) if some.adapts else (),
+        )
+    if job.training.packing != "none":
+        yield f"rows packed {job.training.packing}", lambda one: one.packed
+    if is_narrow(job):
+        yield "states in bf16", lambda one: one.narrow
+    if tower and tower.frozen != "none":
+        yield (
+            f"a tower of which {tower.frozen} is frozen",
+            lambda one: one.towers.get(tower.frozen),
+        )
+
+
+def _instead(others: list[str]) -> str:
+    """Where to go."""
+    where = f"export with --trainer {' or '.join(others)}, or " if others else ""
+    return f"{where}leave --trainer out"
