@@ -1,11 +1,15 @@
 """What an exporter hands to a launcher: one training command, whatever starts it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from trainplan.costmodel import catalog
+from trainplan.costmodel.comm import DEFAULT_PROXY
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.run_costs import run_steps
+from trainplan.costmodel.runtimes import traits_of
 
 PLACEHOLDER_STEPS = 1000
 """Optimizer steps where the job names no number of tokens."""
@@ -180,7 +184,26 @@ def summary(job: Job, layout: Layout) -> tuple[str, ...]:
         "layout: " + " ".join(f"{name}={getattr(layout, name)}" for name in (*degrees, *beyond)),
         f"layout: micro_batch_size={layout.micro_batch_size} schedule={layout.schedule} "
         f"recompute={layout.recompute}",
+        *_priced_with(job, layout),
     )
+
+
+def _priced_with(job: Job, layout: Layout) -> Iterator[str]:
+    """What the plan's time rests on that no option of the launch says."""
+    traits, moe = traits_of(job), job.model.moe is not None
+    on_graphs = traits.on_megatron_core and traits.host.cuda_graph != "full_iteration"
+    release = job.release or (traits.host.release.container if moe and on_graphs else "")
+    if release:
+        yield f"priced with: release {release}{'' if job.release else ', assumed'}"
+    for watts in dict.fromkeys(one.power_limit_w for one in job.cluster.groups):
+        if watts is not None:
+            yield f"priced with: boards that draw {watts:g} W (nvidia-smi --power-limit)"
+    domain = min(one.domain_gpus(catalog.device(one)) for one in job.cluster.groups)
+    across = moe and layout.ep * layout.etp > domain
+    if across and job.cluster.by_proxies and traits.experts.dispatcher_across != "alltoall":
+        proxy = job.options.deepep_proxy
+        assumed = "" if proxy else ", assumed"
+        yield f"priced with: DeepEP over {proxy or DEFAULT_PROXY}{assumed}: install that build"
 
 
 def steps_of(job: Job) -> int:
