@@ -142,7 +142,7 @@ EXPORTERS = with_plugins(
     "exporters",
     _names("""
 megatron-lm megatron-bridge megatron-zero-bubble torchtitan deepspeed arctic-training accelerate
-fsdp2
+fsdp2 transformers
 """),
 )
 CHECKOUTS = _names("""

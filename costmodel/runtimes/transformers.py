@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
@@ -79,7 +80,8 @@ def trainer_shards_one_way(job: Job, table: LayoutTable) -> BoolColumn:
     loaded, alone = loads_sharded(table), (stage == 0) & (table.cp * table.ep == 1)
     replicas = alone & ((table.tp == 1) | (table.dp == 1))
     sharded = (stage == 3) | ((stage == 2) & ~loaded)
-    return np.asarray(~(replicas | (sharded & (shards > 1))))
+    sharded = sharded & (shards > 1) & ((table.dp_replicate == 1) | (table.dp > table.dp_replicate))
+    return np.asarray(~(replicas | sharded))
 
 
 @rule(
@@ -150,6 +152,18 @@ def optimizer_takes_plain_tensors(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "zero_stage",
+    "gradients of low rank are of linear layers, and the experts of transformers are none: use "
+    "another optimizer",
+    "transformers trainer_optimizer.py, _setup_low_rank_optimizer; integrations/moe.py",
+)
+def low_rank_is_of_linear_layers(job: Job, table: LayoutTable) -> BoolColumn:
+    """Experts would be left to Adam."""
+    low = optimizer_of(job.training.optimizer).bare and job.model.moe is not None
+    return np.full(len(table), low)
+
+
+@rule(
     "tp ep",
     "kernels of Liger and compiled models take no weights that DistributedConfig cut: leave liger "
     "and compile out, or use tp=ep=1",
@@ -169,6 +183,11 @@ def kernels_take_whole_weights(job: Job, table: LayoutTable) -> BoolColumn:
 def trains_in_bf16(job: Job, table: LayoutTable) -> BoolColumn:
     """The types that both ways of sharding cast to."""
     return np.full(len(table), job.training.precision not in ("bf16", "fp32", "tf32"))
+
+
+def unsupported_feature(model: ModelSpec) -> str | None:
+    """A tower is not loaded. Source: models/auto/modeling_auto.py, AutoModelForCausalLM."""
+    return model.tower.called if model.tower else None
 
 
 TRANSFORMERS = replace(
@@ -202,6 +221,7 @@ TRANSFORMERS = replace(
         model_has_a_plan,
         replicas_have_one_type,
         optimizer_takes_plain_tensors,
+        low_rank_is_of_linear_layers,
         kernels_take_whole_weights,
         trains_in_bf16,
         other_mixers_are_whole,
@@ -212,5 +232,6 @@ TRANSFORMERS = replace(
     ),
     adapting=replace(ADAPTING, methods=("lora",), plain_replicas=True),
     trains_on_cpu=True,
+    refuses=unsupported_feature,
     recipe=Recipe(),
 )

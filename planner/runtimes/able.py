@@ -24,6 +24,7 @@ PREFERRED: Mapping[str, str] = MappingProxyType(
         "deepspeed": "which shards any model of transformers, and offloads",
         "arctic-training": "which runs DeepSpeed over models of transformers",
         "fsdp2": "a module of plain PyTorch for decoders like Llama's",
+        "transformers": "the Trainer of transformers, with every optimizer that it names",
         "megatron-zero-bubble": "a fork of 2023 with split backward passes",
     }
 )

@@ -14,6 +14,7 @@ from trainplan.planner.runtimes import (
     megatron_lm,
     megatron_zero_bubble,
     torchtitan,
+    transformers,
 )
 from trainplan.planner.runtimes.exporter import Exporter
 from trainplan.planner.runtimes.reading import Reader
@@ -27,6 +28,7 @@ WRITTEN = (
     arctic_training,
     accelerate,
     fsdp2,
+    transformers,
 )
 EXPORTERS: Mapping[str, Exporter] = Registry(
     "exporters", {one.EXPORTER.runtime: one.EXPORTER for one in WRITTEN}, Exporter, called="runtime"
@@ -39,6 +41,7 @@ READ = (
     "torchtitan.read:TORCHTITAN",
     "fsdp2.read:FSDP2",
     "arctic_training:READER",
+    "transformers.read:TRANSFORMERS",
     "hf_trainers.read:HF_TRAINERS",
     "deepspeed.read:DEEPSPEED",
     "accelerate.read:ACCELERATE",

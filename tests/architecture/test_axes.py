@@ -115,6 +115,11 @@ SAMPLES_OF = {
     ),
     ("accelerate", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
     ("accelerate", "recompute_num_layers"): Sample(on=UNIFORM),
+    ("transformers", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
+    ("transformers", "recompute_method"): Sample(on=UNIFORM),
+    ("transformers", "recompute_num_layers"): Sample(
+        on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
+    ),
     ("fsdp2", "recompute_method"): Sample(
         on={**BLOCK, "recompute_num_layers": 1}, off=UNIFORM, same={"dp": 4}
     ),
@@ -131,7 +136,9 @@ SAMPLES_OF["arctic-training", "tiled_loss"] = Sample(  # its trainer tiles it wi
     on={"tiled_loss": True, "cp": 2, "dp": 2, "micro_batch_size": 16}, off={"dp": 4}
 )
 """As above, where a runtime has no layout with such a value."""
-SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}
+SHARDED = {
+    name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate", "transformers")
+}
 """What layouts without a pipeline have in common: these runtimes shard gradients after every micro
 batch."""
 
@@ -167,7 +174,8 @@ def _job_for(make_job):
 
     def make(model, layout, runtime="megatron-lm"):
         job = make_job(model, f"1x{layout.world_size}:h100-sxm@dgx-2", 32)
-        settings = {"liger": "0.6"} if runtime == "accelerate" and layout.tiled_loss else {}
+        tiles = runtime in ("accelerate", "transformers")
+        settings = {"liger": "0.6"} if tiles and layout.tiled_loss else {}
         options = job.options.model_copy(update=settings)  # its kernels alone tile the loss
         return job.model_copy(update={"runtime": runtime, "options": options})
 

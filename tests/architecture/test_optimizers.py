@@ -14,6 +14,7 @@ LAYOUTS = {
     "deepspeed": {"dp": 8, "zero_stage": 1},
     "fsdp2": {"dp": 8, "zero_stage": 3},
     "torchtitan": {"dp": 8, "zero_stage": 3},
+    "transformers": {"dp": 8, "zero_stage": 3},
 }
 WRITTEN = [
     (name, one)
@@ -23,8 +24,17 @@ WRITTEN = [
 """Every optimizer of every exporter, but what all others are held against."""
 
 
+PLAIN = ("adafactor", "lion", "galore", "galore8bit", "apollo", "apollo-mini")
+"""Those that transformers runs on replicas alone, whose states are in bf16."""
+
+
 def launch(make_job, runtime, optimizer, **training):
-    job = make_job("llama3-8b", "1x8:h100-sxm", optimizer=optimizer, **training)
+    name = f"{optimizer}:rank=8" if "rank" in OPTIMIZERS[optimizer].needs else optimizer
+    if runtime == "transformers" and optimizer in PLAIN:
+        job = make_job("llama3-8b", "1x8:h100-sxm", optimizer=name, state_precision="bf16")
+        job = job.model_copy(update={"runtime": runtime})
+        return EXPORTERS[runtime](job, Layout(dp=8, zero_stage=0))
+    job = make_job("llama3-8b", "1x8:h100-sxm", optimizer=name, **training)
     layout = LAYOUTS.get(runtime, {"dp": 8, "zero_stage": 0 if optimizer == "sgd" else 1})
     job = job.model_copy(update={"runtime": runtime})
     return EXPORTERS[runtime](job, Layout.model_validate(layout))

@@ -28,7 +28,17 @@ OF_CHECKOUTS = [name for name, exporter in EXPORTERS.items() if exporter.source_
 
 
 def test_every_exporter_is_asked_about():
-    assert {*PLANS} == {*CHECKOUTS} == {*OF_CHECKOUTS}
+    """The Trainer of transformers, of PyPI, runs what is written for it: a script and its file."""
+    assert {*PLANS} == {*CHECKOUTS} == {*OF_CHECKOUTS, "transformers"}
+
+
+def test_the_release_that_is_installed_is_the_one_that_is_written_for():
+    plan = PLANS["transformers"][0]
+    config = EXPORTERS["transformers"](plan.job("transformers"), plan.layout)
+    (step,) = [one["run"] for one in JOB["steps"] if "transformers==" in one.get("run", "")]
+    assert f"transformers=={config.runtime_version} " in step
+    assert f"transformers=={config.runtime_version} " in PAGE
+    assert config.checked.startswith(f"{len(PLANS['transformers'])} plans ")
 
 
 @pytest.mark.parametrize("runtime", OF_CHECKOUTS)

@@ -1,7 +1,7 @@
 """Twenty plans or more for every runtime that a launch is written for: fixed, and all unlike."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -331,6 +331,38 @@ ACCELERATE = (
     plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
     plan("larger experts", "qwen3-30b-a3b", 4, {"dp": 32, **Z3, **FULL}, gpu=H200),
 )
+NARROW, GALORE = {"state_precision": "bf16"}, {"name": "galore", "rank": 256}
+
+
+def trained(name, *args, training=None, gpus=8, **more):
+    """A plan of the Trainer of transformers, with more of its training, on GPUs of a node."""
+    made = plan(name, *args, **more)
+    cluster = made.cluster if gpus == 8 else f"1x{gpus}:{H100}"
+    return replace(made, training=made.training | (training or {}), cluster=cluster)
+
+
+TRANSFORMERS = (
+    *(one for one in ACCELERATE if one.name not in ("tp and cp", "fp16")),
+    trained("every fourth layer", LLAMA, 1, {"dp": 8, **Z3, **FULL, "recompute_method": "block",
+            "recompute_num_layers": 8}),
+    trained("liger", LLAMA, 1, {"dp": 8, "tiled_loss": True, **Z3}, liger="0.6"),
+    trained("states in bf16", LLAMA, 1, {"dp": 8, **Z3}, training=NARROW),
+    trained("replicas", "llama3.2-1b", 1, {"dp": 8, "zero_stage": 0}, training=NARROW),
+    trained("tp alone", LLAMA, 1, {"tp": 8, "zero_stage": 0}, training=NARROW),
+    trained("8-bit moments", LLAMA, 1, {"dp": 8, **Z3},
+            training={"optimizer": {"name": "adamw8bit"}}),
+    trained("galore", LLAMA, 1, {"dp": 8, "zero_stage": 0}, training={"optimizer": GALORE}),
+    trained("galore by layer", LLAMA, 1, {"micro_batch_size": 4, "zero_stage": 0}, gpus=1, batch=4,
+            training={"optimizer": GALORE}),
+    trained("apollo-mini", LLAMA, 1, {"dp": 8, "zero_stage": 0},
+            training={"optimizer": {"name": "apollo-mini"}}),
+    trained("lion", LLAMA, 1, {"dp": 8, "zero_stage": 0},
+            training=NARROW | {"optimizer": {"name": "lion"}}),
+    trained("ep", MIXTRAL, 4, {"dp": 32, "ep": 8, **Z3, **FULL}),
+    trained("ep and hsdp", "qwen3-30b-a3b", 4,
+            {"dp": 32, "ep": 16, "dp_replicate": 2, **Z3, **FULL}),
+    trained("experts over tp", MIXTRAL, 4, {"tp": 2, "etp": 2, "dp": 16, **Z3, **FULL}),
+)  # fmt: skip
 
 PLANS = {
     "megatron-lm": (*MEGATRON, *CUT),
@@ -340,4 +372,5 @@ PLANS = {
     "deepspeed": DEEPSPEED + DEEPSPEED_OFFLOADED,
     "arctic-training": ARCTIC_TRAINING,
     "accelerate": ACCELERATE,
+    "transformers": TRANSFORMERS,
 }

@@ -34,6 +34,7 @@ CHECKOUTS = {
     "deepspeed": ("DEEPSPEED_PATH",),
     "arctic-training": ("ARCTIC_TRAINING_PATH", "DEEPSPEED_PATH"),
     "accelerate": ("ACCELERATE_PATH",),
+    "transformers": ("TRANSFORMERS_PATH",),
 }
 """Variables that name the checkouts of a runtime: without one of them its tests are skipped."""
 

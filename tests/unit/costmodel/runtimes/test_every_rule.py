@@ -598,6 +598,10 @@ ROWS = {
         rows("transformers", {"zero_stage": 0}, optimizer="lion")
         + rows("transformers", {"zero_stage": 3}, {"tp": 2}, optimizer="adamw8bit"),
     ),
+    "low_rank_is_of_linear_layers": (
+        rows("transformers", {}, optimizer="apollo-mini", **experts()),
+        rows("transformers", {}, optimizer="apollo-mini") + rows("transformers", {}, **experts()),
+    ),
     "kernels_take_whole_weights": (
         rows("transformers", {"tp": 2}, options={"compile": True})
         + rows("transformers", {"ep": 2}, options={"liger": "0.6"}, **experts()),

@@ -26,13 +26,16 @@ LAYOUTS = {
     "arctic-training": SHARDED,
     "deepspeed": SHARDED,
     "fsdp2": Layout(tp=2, dp=8, dp_replicate=2, zero_stage=2, sequence_parallel=True),
+    "transformers": Layout(tp=2, dp=8, dp_replicate=2, zero_stage=3, **FULL),
 }
 TRIPS = [
     *((runtime, "torchrun") for runtime in LAYOUTS),
     *(("megatron-lm", launcher) for launcher in LAUNCHERS if launcher != "torchrun"),
-    *((runtime, "kubernetes") for runtime in ("torchtitan", "deepspeed", "fsdp2")),
+    *((runtime, "kubernetes") for runtime in ("torchtitan", "deepspeed", "fsdp2", "transformers")),
     ("accelerate", "pytorchjob"),
     ("arctic-training", "skypilot"),
+    ("transformers", "slurm"),
+    ("transformers", "mpi"),
 ]
 
 

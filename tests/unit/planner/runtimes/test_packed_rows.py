@@ -16,6 +16,7 @@ LAYOUTS = {
     "accelerate": {"zero_stage": 3},
     "fsdp2": {"zero_stage": 3},
     "torchtitan": {"zero_stage": 3},
+    "transformers": {"zero_stage": 3},
 }
 
 
