@@ -89,6 +89,8 @@ class RuntimeOptions(Spec):
     overlap_param_gather: bool | None = None
     overlap_tp_comm: bool | None = None
     overlap_moe_a2a: bool | None = None
+    delay_wgrad: bool | None = None
+    """With `overlap_moe_a2a`: weight gradients run behind what sends the gradient of an input."""
     overlap_shared_experts: bool | None = None
     """Shared experts run on a stream of their own, beside the exchange of tokens."""
     microbatch_group_size: MicrobatchGroup | None = None

@@ -213,7 +213,8 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
         cut = np.where(table.sequence_parallel == 1, table.tp, 1)
         rows = moe.rows_per_token * table.etp / cut * loads(job, table).fullest
         inner = moe.moe_intermediate_size / table.etp
-        expert = rows * (ups * inner + expert_hidden(model))
+        outputs = 1 + traits.experts.delays_weights  # whose gradients wait for the weights'
+        expert = rows * (ups * inner + outputs * expert_hidden(model))
         if traits.stashes_experts:
             back = RELOADED_LAYERS * stashed_columns(job, rows, inner)
             expert = traits.rank_capacity * (expert + back)

@@ -35,6 +35,7 @@ from trainplan.costmodel.memory import (
     rank_params,
     updated_params,
 )
+from trainplan.costmodel.model import MIXER_COUNTS
 from trainplan.costmodel.pipeline import (
     LayerSeconds,
     Ranks,
@@ -313,12 +314,30 @@ def p2p_seconds(candidates: Candidates) -> FloatColumn:
     """
     machine, table = candidates.machine, candidates.table
     sent = message_seconds_of(candidates)
+    if candidates.traits.experts.delays_weights:
+        hidden = np.minimum(sent, delayed_weight_seconds(candidates)) / 2
+        return np.asarray(sent - hidden)
     if not candidates.traits.pipeline.scatters_messages:
         return sent
     cut = (table.pp > 1) & (table.sequence_parallel == 0)
     whole = sent_bytes(candidates) * table.tp
     links = group(machine, table.tp, np.ones_like(table.tp))
     return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
+
+
+def delayed_weight_seconds(candidates: Candidates) -> FloatColumn:
+    """Seconds at least that the weight gradients of one mixer take, behind a stage's last message.
+
+    Half of the messages of a step are gradients, on any way from the first rank and home: those
+    hide behind them. Products are no faster than the peak.
+    Source: Megatron-LM @d98e8a64 `models/common/model_chunk_schedule_plan.py`, run, whose last
+    wgrad of a chunk is left until the gradient is sent (is_last_layer_in_bwd).
+    """
+    job, table = candidates.job, candidates.table
+    least = min(MIXER_COUNTS[kind.mixer].divided(kind) for kind in job.model.kinds)
+    trained = least * (job.model.trained is None)
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    return np.asarray(2 * tokens * trained / table.tp / candidates.machine.peak_flop_per_second)
 
 
 @remembered

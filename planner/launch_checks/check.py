@@ -30,6 +30,7 @@ FREE = (
     "microbatch_group_size",
     "overlap_moe_a2a",
     "overlap_shared_experts",
+    "delay_wgrad",
     "moe_dispatcher",
     "cp_comm_type",
 )

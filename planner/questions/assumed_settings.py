@@ -23,14 +23,19 @@ OFF = {
     "microbatch_group_size": None,
     "overlap_moe_a2a": False,
     "overlap_shared_experts": False,
+    "delay_wgrad": False,
     "overlap_tp_comm": False,
     "cp_comm_type": "p2p",
     "overlap_grad_reduce": False,
     "overlap_param_gather": False,
 }
 """Options that time hangs on, in the order they are named, each with its plain value."""
-ALONG = {"overlap_grad_reduce": {"overlap_param_gather": False}}
-"""What is off with another: gathers run beside passes in the buckets that reductions do."""
+ALONG = {
+    "overlap_grad_reduce": {"overlap_param_gather": False},
+    "overlap_moe_a2a": {"delay_wgrad": False},
+}
+"""What is off with another: gathers run beside passes in the buckets that reductions do, delayed
+weight gradients in the plan of both passes."""
 LEAST = 0.0005
 """Of the step that a default saves, below which it is not named: 0.0 % in print."""
 
@@ -109,6 +114,7 @@ def _values(on: Context, layout: Layout) -> dict[str, object]:
         "microbatch_group_size": on.job.options.microbatch_group_size if layout.vpp > 1 else None,
         "overlap_moe_a2a": experts.overlaps,
         "overlap_shared_experts": experts.overlaps_shared,
+        "delay_wgrad": experts.delays_weights,
         "overlap_tp_comm": traits.communication.overlaps_tensor_parallel,
         "cp_comm_type": traits.communication.context_exchange,
         "overlap_grad_reduce": sharding.overlaps_gradients,

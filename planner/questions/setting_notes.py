@@ -15,6 +15,7 @@ OF_EXPERTS = (
     "deepep_proxy",
     "overlap_moe_a2a",
     "overlap_shared_experts",
+    "delay_wgrad",
     "routing",
     "moe_capacity_factor",
     "moe_pad_to_capacity",

@@ -32,6 +32,7 @@ CHOICES = {
     "overlap_param_gather": (None, True, False),
     "overlap_tp_comm": (None, True),
     "overlap_moe_a2a": (None, True),
+    "delay_wgrad": (None, True),
     "overlap_shared_experts": (None, True),
     "microbatch_group_size": (None, "least", "double", 6),
     "moe_dispatcher": (None, "deepep", "hybridep"),

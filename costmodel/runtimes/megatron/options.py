@@ -87,6 +87,19 @@ def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
+    "ep",
+    "delay_wgrad needs overlap_moe_a2a, and without cuda_graph=partial where attention has biases",
+    "Megatron-LM transformer_config.py:3073 and training/arguments.py:1903",
+)
+def delayed_weights_need_the_overlap(job: Job, table: LayoutTable) -> BoolColumn:
+    """They are nodes of the plan of both passes; a graph of attention has none of its biases."""
+    model, options = job.model, job.options
+    biased = model.qkv_bias or model.attention_output_bias or model.mlp_bias
+    wrong = options.overlap_moe_a2a is not True or (options.cuda_graph == "partial" and biased)
+    return np.full(len(table), bool(options.delay_wgrad and model.moe is not None and wrong))
+
+
+@rule(
     "recompute_modules",
     "overlap_shared_experts excludes overlap_moe_a2a, experts of a latent width and recomputed "
     "shared_experts: leave it out",
@@ -299,6 +312,7 @@ OPTION_RULES = (
     exchange_overlapped_with_compute,
     exchange_overlapped_in_fsdp,
     shared_experts_overlapped,
+    delayed_weights_need_the_overlap,
     deepep_needs_ranks,
     layers_on_the_host,
     moments_need_sharding,

@@ -29,6 +29,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     HYBRIDS_INTERLEAVE_NOTHING,
     INTERLEAVED,
     deepep_needs_ranks,
+    delayed_weights_need_the_overlap,
     exchange_overlapped_in_fsdp,
     exchange_overlapped_with_compute,
     graph_of_step_recomputes_without_masks,
@@ -71,6 +72,12 @@ def tp_overlap_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
 def groups_are_of_pp(job: Job, table: LayoutTable) -> BoolColumn:
     """No pipeline interleaves, or in groups of as many micro batches as by default."""
     return np.asarray((table.schedule != INTERLEAVED) | ~larger_groups(job, table))
+
+
+@rule("pp", "delayed weight gradients hide messages of a pipeline alone", "derived")
+def weights_hide_messages(job: Job, table: LayoutTable) -> BoolColumn:
+    """An overlapped exchange hides behind all compute of a layer anyhow."""
+    return np.asarray(table.pp == 1)
 
 
 @rule(
@@ -190,6 +197,14 @@ def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     return (exchange_overlapped_with_compute, *((exchange_overlapped_in_fsdp,) if graphed else ()))
 
 
+def _with_overlapped_exchange(job: Job) -> str | None:
+    return _with_experts(job) or (None if job.options.overlap_moe_a2a else "needs overlap_moe_a2a")
+
+
+def _rules_of_delay(job: Job) -> tuple[Rule, ...]:
+    return (delayed_weights_need_the_overlap,)
+
+
 def _rules_of_shared_experts(job: Job) -> tuple[Rule, ...]:
     graphed = job.options.cuda_graph == "partial"
     own = (shared_experts_overlapped, shared_experts_stay_whole)
@@ -261,6 +276,17 @@ OVERLAPPED_WITH_COMPUTE = Setting(
     rules=_rules_of_exchange,
     beats_default=_launches_nothing,
 )
+DELAYED_WEIGHTS = Setting(
+    name="delay_wgrad",
+    value=True,
+    source="--delay-wgrad-compute",
+    lacks=_with_overlapped_exchange,
+    rules=_rules_of_delay,
+    rank=None,
+    idle=weights_hide_messages,
+    level="all",
+)
+"""Twin br-q30-16h100-overlap-a2a of the measured runs: no difference without a pipeline."""
 # with overlap_moe_a2a it was the answer of none of three jobs, and took a quarter more to search
 OVERLAPPED_WITH_SHARED = (
     Setting(
@@ -335,6 +361,7 @@ BRIDGE_SETTINGS = (
     *DISPATCHERS,
     POSTED_BY_HOST,
     OVERLAPPED_WITH_COMPUTE,
+    DELAYED_WEIGHTS,
     *OVERLAPPED_WITH_SHARED,
     *EXCHANGES,
     MOMENTS,
@@ -346,6 +373,7 @@ CORE_SETTINGS = (
     WHOLE_OF_DENSE,
     *DISPATCHERS,
     OVERLAPPED_WITH_COMPUTE,
+    DELAYED_WEIGHTS,
     *OVERLAPPED_WITH_SHARED,
     OVERLAPPING_PRODUCTS,
     *EXCHANGES,

@@ -57,6 +57,8 @@ class Experts:
     """The expert all-to-all runs beside compute, in part."""
     overlaps_shared: bool = False
     """It runs beside the shared experts, in part."""
+    delays_weights: bool = False
+    """Weight gradients of a layer run behind what sends the gradient of its input."""
     dispatcher: Dispatcher = "alltoall"
     """Inside one scale-up domain."""
     dispatcher_across: Dispatcher = "alltoall"
@@ -70,6 +72,7 @@ class Experts:
             self,
             overlaps=stated_or(options.overlap_moe_a2a, self.overlaps),
             overlaps_shared=stated_or(options.overlap_shared_experts, self.overlaps_shared),
+            delays_weights=stated_or(options.delay_wgrad, self.delays_weights),
             dispatcher=stated_or(options.moe_dispatcher, self.dispatcher),
             dispatcher_across=stated_or(options.moe_dispatcher, self.dispatcher_across),
         )

@@ -55,6 +55,7 @@ NEEDS = {
     "cuda_graph=full_iteration": Needs(captures=True),
     "moe_dispatcher=deepep": DEEPEP,
     "moe_dispatcher=hybridep": replace(DEEPEP, release="0.15"),
+    "delay_wgrad=true": Needs("0.14, with Transformer Engine 2.8"),
     "microbatch_group_size=double": Needs("0.10"),
     "microbatch_group_size=least": Needs("0.10"),
     "moment_dtype=bf16": Needs("0.13"),

@@ -49,6 +49,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "overlap_tp_comm": (keys.TP_OVERLAP,),
     "microbatch_group_size": (keys.GROUP,),
     "overlap_moe_a2a": (keys.EXPERT_OVERLAP,),
+    "delay_wgrad": (keys.DELAYED_WEIGHTS,),
     "overlap_shared_experts": (keys.SHARED_OVERLAP,),
     "moe_dispatcher": (keys.DISPATCHER, keys.BACKEND),
     "gradient_dtype": (keys.NARROW_SUMS, "main_grads_dtype", keys.FSDP_GRADIENTS),

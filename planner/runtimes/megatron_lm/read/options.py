@@ -67,6 +67,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         microbatch_group_size=_group(arguments, vpp),
         overlap_tp_comm=True if arguments.on(keys.TP_OVERLAP) else None,
         overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
+        delay_wgrad=True if model.moe and arguments.on(keys.DELAYED_WEIGHTS) else None,
         overlap_shared_experts=_shares(arguments, model),
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),

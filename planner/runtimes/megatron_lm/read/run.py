@@ -129,7 +129,7 @@ RUN_CHECKS: tuple[Check | str, ...] = (
         "where pp is above 1, 16 bits, and no recomputation of layers or moe: take it out",
         keys.EXPERT_OVERLAP,
     ),
-    needs("delayed_weights_need_overlap", "delay_wgrad_compute", keys.EXPERT_OVERLAP),
+    needs("delayed_weights_need_overlap", keys.DELAYED_WEIGHTS, keys.EXPERT_OVERLAP),
     Check("exchanges_of_layers", _exchanges, "--cp-comm-type takes one value, or one per layer"),
     needs("precision_aware_needs_adam", keys.PRECISION_AWARE, f"{keys.OPTIMIZER}=adam"),
     Check(

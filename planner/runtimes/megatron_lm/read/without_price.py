@@ -78,7 +78,6 @@ UNMODELLED = {
     "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
     "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
     keys.LATENT_EXPERTS: "experts in a narrower space: priced in the full one",
-    "delay_wgrad_compute": "delayed weight gradients: priced in their place",
     "defer_embedding_wgrad_compute": "delayed weight gradients: priced in their place",
     "use_torch_fsdp2": "FSDP of torch: priced as Megatron-FSDP",
     "use_tp_pp_dp_mapping": "pipeline ranks before replicas: priced in the usual order of ranks",

@@ -41,6 +41,8 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
         yield keys.TP_OVERLAP()
     if options.overlap_moe_a2a and job.model.moe:
         yield keys.EXPERT_OVERLAP()
+        if options.delay_wgrad:
+            yield keys.DELAYED_WEIGHTS()
     shared = job.model.moe is not None and job.model.moe.shared_expert_intermediate_size
     if options.overlap_shared_experts and shared:
         yield keys.SHARED_OVERLAP()

@@ -45,6 +45,7 @@ def written(make_job, runtime, model, options, layout):
 def test_a_setting_that_is_searched_is_written(make_job, runtime, one):
     graphed = one.value == "full_iteration" and runtime == "megatron-bridge"
     others = {"moe_dispatcher": "hybridep"} if graphed else {}
+    others |= {"overlap_moe_a2a": True} if one.name == "delay_wgrad" else {}
     pairs = [
         tuple(
             written(make_job, runtime, model, options, layout)
