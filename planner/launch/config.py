@@ -100,6 +100,8 @@ class Operations:
     """Between the signal and the end of the time."""
     save_minutes: int
     """Of the time limit, kept for the last checkpoint."""
+    binds: bool = True
+    """Is each process bound to the NUMA node of its GPU? torchrun stops where there is none."""
 
     @property
     def torchrun(self) -> str:
@@ -109,7 +111,7 @@ class Operations:
         its GPU, since torch 2.9.
         """
         restarts = f" --max_restarts {self.restarts}" if self.restarts else ""
-        return f"{restarts} --numa_binding node"
+        return f"{restarts} --numa_binding node" if self.binds else restarts
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from trainplan.planner.launch import (
 Row = Mapping[str, Any]
 INTERVAL = "save interval"
 MINUTE_S = 60
+NUMA = "--numa_binding of torchrun needs torch 2.9 or later"
+"""Source: torch/distributed/run.py of 2.8.0 and 2.9.0."""
 
 
 @cache
@@ -67,13 +69,15 @@ def with_operations(
     written = _settings(config, filled)
     handles = any("-signal" in one.flag or "_signal" in one.flag for one in written.arguments)
     restarts = _restarts(cluster, way, ordered=ordered)
+    binds = launcher != "mpi" and not cluster.on_cpu
     notes = (
         *_intervals(written, steps, minutes, step_seconds),
         *written.notes,
         *_lacking(config.runtime, written),
         *([] if restarts or "without" not in way else [way["without"]]),
         *way.get("notes", ()),
-        *([] if launcher == "mpi" else ["--numa_binding of torchrun needs torch 2.9 or later"]),
+        *(way.get("signal_notes", ()) if handles else ()),
+        *([NUMA] if binds else []),
         *_site(cluster),
     )
     return replace(
@@ -87,6 +91,7 @@ def with_operations(
             signal=signal if handles else "",
             warning_seconds=table["seconds_of_warning"],
             save_minutes=table["minutes_to_save"],
+            binds=binds,
         ),
     )
 

@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from tests.unit.planner.runtimes.test_megatron_export import DENSE
+from trainplan.costmodel import catalog
+from trainplan.costmodel.hardware import CPU
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.clusters import cluster_of
@@ -212,6 +214,18 @@ def test_every_launcher_writes_valid_bash(launcher, cluster):
         launcher in {"kubernetes", "pytorchjob", "skypilot"}
     )
     assert ("--numa_binding node" in text) == (launcher != "mpi")
+
+
+def test_no_process_of_a_cpu_is_bound_to_the_node_of_a_gpu():
+    """torch 2.14 stops there: "No accelerator available for NUMA binding"."""
+    cluster = cluster_of(NODES)
+    group = cluster.groups[0]
+    device = catalog.device(group).model_copy(update={"vendor": CPU})
+    cpus = cluster.model_copy(update={"groups": (group.model_copy(update={"device": device}),)})
+    job = Job(model=DENSE, training=TrainingSpec(seq_length=64, global_batch_size=64), cluster=cpus)
+    config = with_operations(launched()[0], job, Layout(dp=16), "slurm", STEP_S)
+    assert config.operations.torchrun == " --max_restarts 3"
+    assert "--numa_binding" in launched()[0].operations.torchrun
 
 
 def names_of(config):
