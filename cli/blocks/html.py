@@ -1,6 +1,7 @@
 """The HTML of a report: one file, nothing loaded from elsewhere, all text escaped."""
 
 import json
+import lzma
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -260,7 +261,9 @@ def _palette() -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+    """A file of ours, unpacked where it is packed."""
+    read = resources.files(__package__).joinpath("assets", name).read_bytes()
+    return (lzma.decompress(read) if name.endswith(".xz") else read).decode("utf-8")
 
 
 def _plotly() -> str:
@@ -268,4 +271,4 @@ def _plotly() -> str:
 
     The script of the page runs it when a chart comes near: the answer does not wait for it.
     """
-    return _asset("plotly-cartesian.min.js").replace("</script", "<\\/script")
+    return _asset("plotly-cartesian.min.js.xz").replace("</script", "<\\/script")
