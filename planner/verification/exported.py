@@ -214,8 +214,8 @@ class _Made:
         launch = cpu_launch(whole, self.steps)
         script = LAUNCHERS["torchrun"](launch, one.job.cluster)
         files = {script.name: script.text, **{file.name: file.text for file in launch.files}}
-        if "train" in self.start.texts:
-            files["model.json"] = json.dumps(model_of(one.job.model))
+        if self.start.config:
+            files["config.json"] = json.dumps(model_of(one.job.model))
         sizes = {"STEPS": str(self.steps), "VOCABULARY": str(one.job.model.vocab_size)}
         if isinstance(whole.entry_point, EntryPoint):
             sizes["PROGRAM"] = whole.entry_point.file
@@ -235,6 +235,8 @@ def model_of(model: ModelSpec) -> Mapping[str, object]:
     sizes = {name: getattr(model, name) for name in names} | {
         "model_type": "llama",
         "intermediate_size": model.intermediate_size,
+        "rms_norm_eps": model.norm_eps,
+        "rope_theta": model.rope_theta,
     }
     if model.moe is None:
         return sizes

@@ -13,7 +13,7 @@ from pathlib import Path
 from subprocess import STDOUT, Popen, TimeoutExpired
 from typing import Protocol
 
-from trainplan.profiler.train.client import environment
+from trainplan.profiler.train.client import TRIES, environment
 from trainplan.profiler.train.request import TrainingFailedError
 from trainplan.profiler.watch import die_with_parent, end, run_folder
 
@@ -24,7 +24,15 @@ exec '{sys.executable}' -m torch.distributed.run "$@"
 NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf)"
 STEP = re.compile(rf"^.*?step (\d+): loss {NUMBER}, gradient norm {NUMBER}", re.MULTILINE)
 """As the modules say it that are started."""
-ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\b.*|Set \w+: .*)$", re.M)
+ERROR = re.compile(
+    r"^(\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\b.*|Set \w+: .*)$", re.MULTILINE
+)
+
+
+BY_SIGNAL = re.compile(r"failed \(exitcode: -\d+\) local_rank")
+"""Something outside ended a rank, or a thread of its libraries: it is tried once more.
+
+Source: torch/distributed/elastic/multiprocessing/api.py, `SubprocessContext._poll`."""
 
 
 class Script(Protocol):
@@ -52,9 +60,28 @@ def lacking(needs: Iterable[str]) -> str | None:
         if one.startswith("$"):
             if not os.environ.get(one[1:]):
                 return f"{one[1:]} is not set"
-        elif find_spec(one) is None:
+        elif not _installed(one):
             return f"{one} is not installed"
     return None
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of its parent
+        return False
+
+
+def _last_words(log: str) -> str:
+    """Of the first rank that ends by an error, or the last error before torchrun tells of it.
+
+    Libraries print errors that they go on from.
+    """
+    errors = [(rank, said) for rank, said in ERROR.findall(log) if "ChildFailedError" not in said]
+    of_ranks = [said for rank, said in errors if rank]
+    others = [said for rank, said in errors if not rank]
+    lines = log.strip().splitlines() or ["it said nothing"]
+    return next(iter([*of_ranks, *reversed(others)]), lines[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +96,20 @@ class ScriptRuns:
         Raises:
             TrainingFailedError: It fails, hangs or says no losses.
         """
-        started = time.monotonic()
-        with run_folder() as folder:
-            for name, text in {**one.files, "torchrun": TORCHRUN}.items():
-                (folder / name).write_text(text, "utf-8")
-            (folder / "torchrun").chmod(0o755)
-            code, log = self._ran(one, folder)
+        for _ in range(TRIES):
+            started = time.monotonic()
+            with run_folder() as folder:
+                for name, text in {**one.files, "torchrun": TORCHRUN}.items():
+                    (folder / name).write_text(text, "utf-8")
+                (folder / "torchrun").chmod(0o755)
+                code, log = self._ran(one, folder)
+            if not BY_SIGNAL.search(log):
+                break
         steps = [(float(loss), float(norm)) for _, loss, norm in STEP.findall(log)]
         if code or not steps:
-            found = ERROR.search(log)
-            said = found[1] if found else log.strip().rpartition("\n")[2] or "it said nothing"
-            raise TrainingFailedError("crash", f"{one.script} ended with code {code}: {said[:300]}")
+            raise TrainingFailedError(
+                "crash", f"{one.script} ended with code {code}: {_last_words(log)[:300]}"
+            )
         return steps, time.monotonic() - started
 
     def _ran(self, one: Script, folder: Path) -> tuple[int, str]:

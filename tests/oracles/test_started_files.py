@@ -30,9 +30,18 @@ def test_files_of_fsdp2_train_on_two_processes_as_on_one(make_job):
     assert steps == [pytest.approx(one, rel=1e-4) for one in ALONE]
 
 
-def test_a_script_that_fails_is_ended_with_its_first_error():
-    with pytest.raises(TrainingFailedError, match="code 3: ValueError: no such thing"):
-        ScriptRuns()(Broken("echo ValueError: no such thing; echo RuntimeError: late; exit 3"))
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("ImportError: fine;[rank1]: ValueError: no;ChildFailedError: ", "ValueError: no"),
+        ("ImportError: fine;a.b.KeyError: no;x.ChildFailedError: ", "a.b.KeyError: no"),
+        ("Set TRAIN_FOLDER: the folder", "Set TRAIN_FOLDER: the folder"),
+    ],
+)
+def test_a_script_that_fails_says_the_error_that_ended_it(log, words):
+    text = f"printf '%s' '{log}' | tr ';' '\\n'; exit 3"
+    with pytest.raises(TrainingFailedError, match=f"code 3: {words}$"):
+        ScriptRuns()(Broken(text))
 
 
 def test_a_script_that_says_no_losses_has_failed():
@@ -58,3 +67,11 @@ def test_what_is_not_there_is_said_of_modules_and_of_variables(monkeypatch):
     assert lacking(("torch", "$HERE")) is None
     assert lacking(("torch", "nothing_of_this_name")) == "nothing_of_this_name is not installed"
     assert lacking(("$NOWHERE", "torch")) == "NOWHERE is not set"
+
+
+def test_a_script_whose_rank_a_signal_ended_is_started_once_more(tmp_path):
+    said = "E api.py:1002] failed (exitcode: -6) local_rank: 1 (pid: 7)"
+    text = f"echo x >> {tmp_path}/tries; echo '{said}'; exit 1"
+    with pytest.raises(TrainingFailedError, match="code 1"):
+        ScriptRuns()(Broken(text))
+    assert (tmp_path / "tries").read_text() == "x\nx\n"

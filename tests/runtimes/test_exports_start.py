@@ -1,7 +1,7 @@
 """Exported files start: a few steps on two processes of a CPU, with the losses of one process.
 
-Needs what each runtime needs, and no checkout but torchtitan's and Megatron-LM's; a runtime that is
-not installed is skipped.
+Needs what each runtime needs, of torchtitan, Megatron-LM and Megatron-Bridge checkouts; a runtime
+that is not installed is skipped.
 """
 
 import os
@@ -23,6 +23,7 @@ WAVE = {"pp": 2, "vpp": 2, "schedule": "interleaved"}
 CASES = {
     "megatron-lm": (FULL | CUT | {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 0},
                     {"pp": 2, "zero_stage": 0}, WAVE),
+    "megatron-bridge": (CUT | {"dp": 2, "zero_stage": 1}, WAVE),
     "fsdp2": ({"dp": 2, "zero_stage": 0}, {"dp": 2, "zero_stage": 1}, {"dp": 2, "zero_stage": 2},
               CUT | FULL | {"dp": 2, "zero_stage": 3}),
     "torchtitan": ({"dp": 2, "zero_stage": 0}, {"dp": 2, "zero_stage": 2},
@@ -45,7 +46,8 @@ def on_path(monkeypatch):
     """Checkouts import as if they were installed, or are where their launches look for them."""
     if "MEGATRON_LM_PATH" in os.environ:
         monkeypatch.setenv("MEGATRON_PATH", os.environ["MEGATRON_LM_PATH"])
-    found = [os.environ[one] for one in ("TORCHTITAN_PATH",) if one in os.environ]
+    below = {"TORCHTITAN_PATH": "", "MEGATRON_BRIDGE_PATH": "/src", "MEGATRON_LM_PATH": ""}
+    found = [os.environ[one] + inner for one, inner in below.items() if one in os.environ]
     monkeypatch.setattr(sys, "path", [*found, *sys.path])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((*found, os.environ.get("PYTHONPATH", ""))))
 

@@ -39,24 +39,37 @@ class CpuStart:
     """Is the launch cut to a few steps? Else its program does that."""
     never: Mapping[str, str] = field(default_factory=dict)
     """Degrees and ZeRO stages that no CPU has, and why."""
+    config: bool = False
+    """Does it take the model from a `config.json` of transformers?"""
     stage: int = 0
     """ZeRO stage of one replica."""
 
 
 TRAIN = {"train": "train", WEIGHTS: WEIGHTS}
+MEGATRON = {"on_megatron": "megatron", WEIGHTS: WEIGHTS}
 OF_FSDP = "Megatron-FSDP shards on GPUs alone; started as ZeRO-1"
+NEEDS_ENGINE = {
+    "cp": "context parallelism is in Transformer Engine, which needs a GPU",
+    "ZeRO-2": OF_FSDP,
+    "ZeRO-3": OF_FSDP,
+}
 CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
     {
         "megatron-lm": CpuStart(
             needs=("torch", "einops", "$MEGATRON_PATH"),
             precision="bf16",
-            texts={STAND_IN: "megatron_lm", WEIGHTS: WEIGHTS},
+            texts={STAND_IN: "megatron_lm", **MEGATRON},
             runs=STAND_IN,
-            never={
-                "cp": "context parallelism is in Transformer Engine, which needs a GPU",
-                "ZeRO-2": OF_FSDP,
-                "ZeRO-3": OF_FSDP,
-            },
+            never=NEEDS_ENGINE,
+        ),
+        "megatron-bridge": CpuStart(
+            needs=("torch", "einops", "transformers", "megatron.core", "megatron.bridge"),
+            precision="bf16",
+            texts={STAND_IN: "megatron_bridge", **MEGATRON},
+            runs=STAND_IN,
+            environment={"HF_MODEL": ".", "HF_HUB_OFFLINE": "1"},
+            never=NEEDS_ENGINE,
+            config=True,
         ),
         "fsdp2": CpuStart(
             needs=("torch",),
@@ -75,6 +88,7 @@ CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
             needs=("torch", "transformers", "deepspeed"),
             precision="tf32",
             texts=TRAIN,
+            config=True,
             environment={"TRAIN_FOLDER": ".", "DS_ACCELERATOR": "cpu"},
             shortened=False,
             stage=1,
@@ -84,6 +98,7 @@ CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
             needs=("torch", "transformers", "accelerate"),
             precision="tf32",
             texts=TRAIN,
+            config=True,
             environment={"TRAIN_FOLDER": "."},
             shortened=False,
             never={
