@@ -117,6 +117,7 @@ microbatch_group_size=N|least|double
 fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
 deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 fp8_param_gather=true|false
 fp8_transpose_cache=true|false activation_func_fp8_input_store=true|false
+fp8_attention=true|false
 moment_dtype=fp32|bf16|fp16|fp8 fused_optimizer=true|false offload_activation_layers=N
 cp_comm_type=p2p|a2a|all_gather fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6
 routing=balanced|random|zipf:ALPHA|FILE moe_capacity_factor=N moe_pad_to_capacity=true|false

@@ -114,6 +114,8 @@ class RuntimeOptions(Spec):
     makes it anew."""
     activation_func_fp8_input_store: bool | None = None
     """The inputs of a gated SiLU wait in 8 bits for the backward pass."""
+    fp8_attention: bool | None = None
+    """The core of attention multiplies in 8 bits, and its inputs wait in 8 bits."""
     moment_dtype: StateType | None = None
     """Both Adam moments."""
     fused_optimizer: bool | None = None

@@ -208,7 +208,9 @@ def _has_versions_of_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 
 def _chooses_fp8_copies(job: Job, table: LayoutTable) -> BoolColumn:
     """What Megatron Core keeps in 8 bits, or does not, is a matter of its configuration."""
-    stated = job.options.fp8_transpose_cache, job.options.activation_func_fp8_input_store
+    options = job.options
+    copies = options.fp8_transpose_cache, options.activation_func_fp8_input_store
+    stated = (*copies, options.fp8_attention)
     return np.full(len(table), any(one is not None for one in stated))
 
 

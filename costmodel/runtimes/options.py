@@ -37,6 +37,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "fp8_param_gather": "number format",
         "fp8_transpose_cache": "memory, for which adapters leave it off by themselves",
         "activation_func_fp8_input_store": "number format",
+        "fp8_attention": "number format, in which no kernel of attention is measured",
         "moment_dtype": "number format; Megatron tries it with `--search-options all`",
         "fused_optimizer": "the kernel that is installed, which moves memory alone",
         "offload_activation_layers": "its copies are taken as free, so its price is no reason",

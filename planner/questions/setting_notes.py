@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.catalog import device
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import model_modules, stated_needs
@@ -89,6 +90,7 @@ def setting_notes(on: Context) -> Iterator[str]:
             "transposes of frozen fp8 weights are not kept: assumed from the adapter recipes of "
             f"{job.runtime}; fp8_transpose_cache=true keeps them"
         )
+    yield from _narrow_attention(job)
     yield from stated_needs(job)
     if moe and options.moe_dispatcher == "deepep" and on.machine.domain_gpus > 8:
         yield (
@@ -103,3 +105,18 @@ def setting_notes(on: Context) -> Iterator[str]:
     named = [name for name in OF_EXPERTS if getattr(options, name) is not None and not moe]
     if named:
         yield f"{' and '.join(named)} changes nothing: {job.model.name} has no experts"
+
+
+def _narrow_attention(job: Job) -> Iterator[str]:
+    """What is not known of attention in 8 bits."""
+    if not job.options.fp8_attention:
+        return
+    yield (
+        "fp8_attention: no kernel of attention in 8 bits is measured, so it is priced as in 16 "
+        "bits, with its casts; queries, keys and values wait in 8 bits"
+    )
+    if any(device(one).architecture == "hopper" for one in job.cluster.groups):
+        yield (
+            "fp8_attention: Transformer Engine has no kernel for tensorwise scales on Hopper "
+            "(get_attention_backend): NVTE_DPA_FP8_RECIPE=DelayedScaling has one"
+        )

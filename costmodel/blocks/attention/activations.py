@@ -3,6 +3,7 @@
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks.activations import (
     query_key_norm_bytes,
     rotates_heads,
@@ -47,7 +48,33 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     masks = mask_bytes(shapes) / shapes.residual_shards
     positions = shapes.tokens / shapes.table.micro_batch_size
     tables = shapes.storage * positions * rotation_tables(model, autograd)
-    return shapes.tokens * (per_token + masks) + core_bytes(shapes) + tables
+    kept = shapes.tokens * (per_token + masks) + core_bytes(shapes) + tables
+    return kept - _freed_by_narrow_inputs(shapes)
+
+
+def narrow_columns(shapes: Shapes) -> FloatColumn | float:
+    """Columns of queries, keys and values that wait in 8 bits on a rank; 0: none.
+
+    The output of the core is kept in 16 bits.
+    Source: NVIDIA/TransformerEngine `pytorch/attention/dot_product_attention/backends.py`,
+    FusedAttnFunc: fp8_tensors, with NVTE_FP8_DPA_BWD and NVTE_DPA_FP8CS_O_in_F16 as by default.
+    """
+    model = shapes.job.model
+    if not shapes.job.options.fp8_attention or (model.mixer == "sparse_attention" and model.mla):
+        return 0.0
+    return query_columns(model) / shapes.table.tp + kept_key_value_width(shapes)
+
+
+def _freed_by_narrow_inputs(shapes: Shapes) -> FloatColumn | float:
+    return (shapes.storage - BYTES_FP8) * shapes.tokens * narrow_columns(shapes)
+
+
+def narrowing_bytes(shapes: Shapes) -> FloatColumn | float:
+    """Bytes moved to cast them: read for their largest value, read again and written.
+
+    Source: NVIDIA/TransformerEngine, Float8CurrentScaling.
+    """
+    return (2 * shapes.storage + BYTES_FP8) * shapes.tokens * narrow_columns(shapes)
 
 
 def _gated_columns(model: ModelSpec) -> int:

@@ -5,7 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.architecture import LowRankSpec, ModelSpec
-from trainplan.costmodel.blocks.attention.activations import dropped_core_bytes, saved_bytes
+from trainplan.costmodel.blocks.attention.activations import (
+    dropped_core_bytes,
+    narrowing_bytes,
+    saved_bytes,
+)
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed
 from trainplan.costmodel.blocks.attention.key_values import (
@@ -77,7 +81,8 @@ def attention_part(shapes: Shapes) -> Part:
     size = shapes.size
     projections, ups = _projections(shapes)
     core = _core(shapes)
-    moved, rotation = _moved_bytes(shapes), rotation_operations(shapes)
+    moved = _moved_bytes(shapes) + narrowing_bytes(shapes)
+    rotation = rotation_operations(shapes)
     fixed = _kernels(shapes.job.model) * shapes.machine.constants.launch_seconds
     exchange, sums = context_exchange(shapes, core), context_sums(shapes)
     heads, copies = shared_heads(shapes)

@@ -302,7 +302,23 @@ def stated_groups_run(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.schedule == INTERLEAVED) & ~_groups(job, table)[1])
 
 
+@rule(
+    "recompute_modules",
+    "fp8_attention needs products in fp8 (not blockwise), mxfp8 or nvfp4, and a fused kernel whose "
+    "core_attn is not recomputed: leave one out",
+    "Megatron-LM core/fp8_utils.py:773-790 and fp4_utils.py:225; Transformer Engine, "
+    "get_attention_backend",
+)
+def narrow_attention_needs_narrow_products(job: Job, table: LayoutTable) -> BoolColumn:
+    """The recipe of the products says it; that of blocks does not."""
+    options, training = job.options, job.training
+    blocks = training.precision == "fp8" and options.fp8_recipe == "blockwise"
+    wrong = not training.casts or blocks or options.attention == "unfused"
+    return np.asarray((recomputes(table, "core_attn") | wrong) & bool(options.fp8_attention))
+
+
 OPTION_RULES = (
+    narrow_attention_needs_narrow_products,
     stated_groups_run,
     narrow_inputs_are_of_gated_silu,
     hybrids_exchange_alone,

@@ -56,6 +56,7 @@ NEEDS = {
     "moe_dispatcher=deepep": DEEPEP,
     "moe_dispatcher=hybridep": replace(DEEPEP, release="0.15"),
     "delay_wgrad=true": Needs("0.14, with Transformer Engine 2.8"),
+    "fp8_attention=true": Needs(architectures=frozenset(("hopper", "blackwell", "rubin"))),
     "microbatch_group_size=double": Needs("0.10"),
     "microbatch_group_size=least": Needs("0.10"),
     "moment_dtype=bf16": Needs("0.13"),

@@ -29,7 +29,12 @@ from trainplan.planner.runtimes.megatron_bridge.read_launch import (
 )
 from trainplan.planner.runtimes.megatron_bridge.read_own_keys import nested_key, own_keys
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe
-from trainplan.planner.runtimes.megatron_bridge.write import COMMIT, STORE, usual_dispatcher
+from trainplan.planner.runtimes.megatron_bridge.write import (
+    COMMIT,
+    NARROW_ATTENTION,
+    STORE,
+    usual_dispatcher,
+)
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, SEPARATE, WHOLE
 from trainplan.planner.runtimes.megatron_lm import keys
@@ -95,7 +100,11 @@ def read(launch: Launch, request: Request) -> Reading:
     strict = request.strict or whole  # of a text that is read whole, what is absent is a default
     reading = MEGATRON_LM.read(lone, replace(request, model=model, strict=strict))
     wrong = (*problems, *wrong)
-    given |= {key: [word] for key, word in (_base(recipe) | keys).items() if key == STORE}
+    given |= {
+        key: [word]
+        for key, word in (_base(recipe) | keys).items()
+        if key in (STORE, NARROW_ATTENTION)
+    }
     if recipe and not shape and (own is not None or LAYERS not in flags):
         hold = OF_DEGREES | (OF_LAYERS if own is not None else frozenset())
         reading = replace(reading, problems=tuple(_held(reading.problems, hold)))
@@ -344,6 +353,7 @@ def _own_options(
     Source: `costmodel.runtimes.megatron_bridge`.
     """
     options = job.options
+    low = job.training.casts and options.fp8_recipe != "blockwise"  # which casts for no attention
     narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
     low = job.training.precision in LOW_PRECISION
     alone = options.fp8_param_gather or not low
@@ -367,6 +377,7 @@ def _own_options(
             "gradient_dtype": None if narrow else "fp32",
             "fp8_param_gather": None if alone else False,
             "activation_func_fp8_input_store": True if _is_on(given, STORE) else None,
+            "fp8_attention": True if low and _is_on(given, NARROW_ATTENTION) else None,
             "cross_entropy": ("jit" if native else None) if fused else "unfused",
             "overlap_tp_comm": None if idle else False,
             "overlap_param_gather": None if gathers else False,

@@ -48,6 +48,7 @@ from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, 
 from trainplan.planner.runtimes.megatron_lm.write.environment import environment
 
 STORE = "model.activation_func_fp8_input_store"
+NARROW_ATTENTION = "mixed_precision.fp8_dot_product_attention"
 COMMIT = "067f987d"
 """Megatron-Bridge commit whose keys are written."""
 CHECKED = (
@@ -114,6 +115,8 @@ def _own_keys(
         yield from built_keys(job, layout)
     if job.options.activation_func_fp8_input_store:
         yield assigned("precision", STORE, "true")
+    if job.options.fp8_attention:
+        yield assigned("precision", NARROW_ATTENTION, "true")
     if remade_bytes(job, traits):
         yield assigned("precision", "model.disable_parameter_transpose_cache", "true")
 
@@ -156,6 +159,7 @@ def _without_own_defaults(job: Job, layout: Layout, traits: RuntimeTraits) -> Jo
         "gradient_dtype": "bf16" if narrow else None,
         "cross_entropy": None,
         "activation_func_fp8_input_store": None,
+        "fp8_attention": None,
     }
     if _whole_step_of_experts(job):
         options["cuda_graph"] = None

@@ -118,6 +118,9 @@ def _unsupported(job: Job) -> str | None:
         "option out": model.mla is not None and options.overlap_tp_comm is True,
         "activation_func_fp8_input_store=true, which no argument of this release gives; export to "
         "megatron-bridge": options.activation_func_fp8_input_store is True,
+        "fp8_attention=true, which no argument of this release gives; export to megatron-bridge": (
+            options.fp8_attention is True
+        ),
         "gradient_dtype=bf16 beside fp16; leave the option out": options.gradient_dtype == "bf16"
         and job.training.precision == "fp16",
     }

@@ -135,6 +135,12 @@ def test_weights_of_few_bits_are_gathered_as_they_are(precision, expected):
     assert {key: written.get(key) for key in expected} == expected
 
 
+def test_attention_in_fp8_has_a_key_of_its_own():
+    key, options = "mixed_precision.fp8_dot_product_attention", {"fp8_attention": True}
+    assert keys(exported(precision="mxfp8", options=options))[key] == "true"
+    assert key not in keys(exported(precision="mxfp8"))
+
+
 def test_what_is_kept_in_fp8_has_keys_of_its_own():
     stored = {"activation_func_fp8_input_store": True}
     written = keys(exported(precision="fp8", options=stored))

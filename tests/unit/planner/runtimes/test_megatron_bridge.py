@@ -143,6 +143,15 @@ def test_inputs_of_an_activation_in_fp8_are_read(value, expected):
     assert reading.job.options.activation_func_fp8_input_store is expected
 
 
+@pytest.mark.parametrize(
+    ("recipe", "expected"), [("mixed_precision.fp8=e4m3", True), ("mixed_precision.fp8=null", None)]
+)
+def test_attention_in_fp8_is_read_where_products_are_in_fp8(recipe, expected):
+    line = f"{recipe} mixed_precision.fp8_dot_product_attention=true"
+    reading = read(f"--recipe llama3_70b_pretrain_config {line}")
+    assert reading.job.options.fp8_attention is expected
+
+
 BENCHMARK = (
     "--model_family_name llama --model_recipe_name llama3_8b --num_gpus 16 --gpus_per_node 8 "
     "--gpu h100 --compute_dtype fp8_cs --micro_batch_size 2 --context_parallel_size 2 --dump_env "

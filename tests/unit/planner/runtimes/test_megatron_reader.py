@@ -329,6 +329,7 @@ def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
     untold |= {"options.fused_optimizer", "options.adapter_dtype", "options.fsdp_version"}
     # keys of TransformerConfig that have no option
     untold |= {"options.fp8_transpose_cache", "options.activation_func_fp8_input_store"}
+    untold.add("options.fp8_attention")
     assert wanted - names == untold
     assert {f"cluster.{name}" for name in ("num_nodes", "gpus_per_node", "gpu")} <= names
 
