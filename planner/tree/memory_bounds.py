@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from trainplan.costmodel.axes import AXIS_OF_COLUMN
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS
@@ -79,6 +80,25 @@ def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
     Source: derived; the mean over ranks under the ZeRO stage of least memory, with all
     that may be offloaded. 0 where all are forbidden, which is for the rules to say.
     """
+    cuts = (table, _cut_most(table)) if on_request(space) else (table,)
+    least = np.min([_least_states(space, rules, one) for one in cuts], axis=0)
+    used = least * RESERVE_FACTOR + _outside_bytes(space.context)
+    return np.where(np.isfinite(least), used, 0.0)
+
+
+def on_request(space: Space) -> bool:
+    """Are matrices cut beyond tensor parallelism tried?"""
+    return any(len(space.values(AXIS_OF_COLUMN[name])) > 1 for name in ("gtp", "egtp"))
+
+
+def _cut_most(table: LayoutTable) -> LayoutTable:
+    """With matrices over all ranks that share them, which no layout of these degrees exceeds."""
+    experts = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
+    return table.replaced(gtp=table.dp, egtp=np.maximum(1, experts))
+
+
+def _least_states(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
+    """Bytes under the ZeRO stage of least; infinite where all are forbidden."""
     on, traits = space.context, space.traits
     held = mean_rank_params(on.with_table(table))
     most = fractions_of(traits, ())[-1].most
@@ -95,9 +115,7 @@ def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         legal = legal_rows(on.job, [rule for rule in rules if rule.columns <= known], rows)
         each.append(np.where(legal, mean_state_bytes(on.with_table(rows), held), np.inf))
-    least = np.min(each, axis=0)
-    used = least * RESERVE_FACTOR + _outside_bytes(on)
-    return np.where(np.isfinite(least), used, 0.0)
+    return np.asarray(np.min(each, axis=0))
 
 
 def skeleton_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:

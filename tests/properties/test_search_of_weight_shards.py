@@ -11,10 +11,12 @@ from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory import RESERVE_FACTOR
 from trainplan.costmodel.step import node_bound_seconds, price
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
+from trainplan.planner.tree.memory_bounds import states_bytes
 
 pytestmark = pytest.mark.usefixtures("quarters")
 CASES = {"small-dense": "2x2:h100-sxm", "small-moe": "1x2:h100-sxm"}
@@ -67,3 +69,17 @@ def test_no_layout_is_below_the_bound_of_its_node(make_job):
     plain = priced.with_table(priced.table.replaced(gtp=np.ones_like(priced.table.gtp)))
     sharded = priced.memory.weights.max(axis=0)[cut]
     assert (sharded < price(plain).memory.weights.max(axis=0)[cut]).all()
+
+
+def test_states_of_a_node_are_no_more_than_those_of_any_cut(make_job):
+    job = make_job("small-dense", CASES["small-dense"], 8)
+    job = job.model_copy(update={"may_shard_matrices": True})
+    table, priced = all_priced(job)
+    node = {name: getattr(table, name) for name in ("tp", "cp", "pp", "dp", "ep", "etp")}
+    rows = LayoutTable.of_columns(len(table), node)
+    least = states_bytes(Space(context_for(job)), rules_of_job(job), rows)
+    memory = priced.memory
+    states = (memory.weights + memory.gradients + memory.optimizer).max(axis=0)
+    used = states * RESERVE_FACTOR + memory.outside_bytes
+    assert (least <= used * (1 + 1e-12)).all()
+    assert (table.gtp[table.pp > 1] > 1).any()
