@@ -8,6 +8,8 @@ from trainplan.costmodel.axes.values import (
     micro_batch_sizes,
     replicas,
     replicas_under,
+    shared_optimizers,
+    shared_optimizers_under,
     zero_stages_under,
 )
 from trainplan.costmodel.columns import BoolColumn
@@ -66,6 +68,18 @@ def replicas_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.zero_stage == 0) & (table.dp_replicate > 1))
 
 
+@rule(
+    "replicas_share_optimizer zero_stage dp_replicate",
+    "replicas_share_optimizer needs zero_stage=3 and dp_replicate > 1: leave it out",
+    "NVIDIA/Megatron-LM @d98e8a64 core/distributed/fsdp/src/megatron_fsdp/"
+    "param_and_grad_buffer.py:2504",
+)
+def replicas_share_shards(job: Job, table: LayoutTable) -> BoolColumn:
+    """ZeRO-1 among the copies of what ZeRO-3 has sharded."""
+    shards = (table.zero_stage == 3) & (table.dp_replicate > 1)
+    return np.asarray((table.replicas_share_optimizer == 1) & ~shards)
+
+
 DP = Axis(
     name="dp",
     off=1,
@@ -80,6 +94,14 @@ DP_REPLICATE = Axis(
     search=Tried(replicas, replicas_under),
     memory=Memory("rises", ("weights", "optimizer"), "states are sharded over fewer ranks"),
     rules=(replicas_divide_dp, replicas_divide_expert_dp, replicas_need_sharding),
+)
+REPLICAS_SHARE_OPTIMIZER = Axis(
+    name="replicas_share_optimizer",
+    short="hfsdp",
+    off=False,
+    search=Tried(shared_optimizers, shared_optimizers_under),
+    memory=Memory("falls", ("optimizer",), "each copy of a shard updates a part of it"),
+    rules=(replicas_share_shards,),
 )
 ZERO_STAGE = Axis(
     name="zero_stage",

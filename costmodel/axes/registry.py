@@ -4,7 +4,13 @@ from types import MappingProxyType
 
 from trainplan.costmodel.axes.axis import Axis, Tried
 from trainplan.costmodel.axes.cp import CP, CP_HEADS
-from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
+from trainplan.costmodel.axes.dp import (
+    DP,
+    DP_REPLICATE,
+    MICRO_BATCH_SIZE,
+    REPLICAS_SHARE_OPTIMIZER,
+    ZERO_STAGE,
+)
 from trainplan.costmodel.axes.ep import EP, ETP
 from trainplan.costmodel.axes.gtp import EGTP, GTP
 from trainplan.costmodel.axes.memory import (
@@ -54,6 +60,7 @@ AXES: tuple[Axis, ...] = (
     CP_HEADS,
     GTP,
     EGTP,
+    REPLICAS_SHARE_OPTIMIZER,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, GTP, EGTP, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)

@@ -99,6 +99,19 @@ def replicas_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) ->
     return (1,)
 
 
+def shared_optimizers(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
+    """Values of replicas_share_optimizer."""
+    return (False, True) if traits.sharding.over_replicas else (False,)
+
+
+def shared_optimizers_under(
+    job: Job, traits: RuntimeTraits, known: Mapping[str, Any]
+) -> tuple[bool, ...]:
+    """The same where there are copies of shards of weights."""
+    copies = known["zero_stage"] == 3 and known["dp_replicate"] > 1
+    return shared_optimizers(job, traits) if copies else (False,)
+
+
 def schedules_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[str, ...]:
     """Values of schedule: those that run vpp. One rank has nothing to schedule: it runs 1F1B."""
     names = traits.pipeline.schedules if known["pp"] > 1 else ("1f1b",)

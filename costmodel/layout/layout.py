@@ -148,6 +148,8 @@ class Layout(Spec):
     """The same of experts, over so many ranks of the expert data parallelism."""
     dp_replicate: Degree = 1
     """HSDP: states are sharded over `dp / dp_replicate` replicas and replicated over the rest."""
+    replicas_share_optimizer: bool = False
+    """HFSDP: the `dp_replicate` copies of a shard share out its optimizer among them."""
     zero_stage: int = Field(default=1, ge=0, le=3)
     """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
     sequence_parallel: bool = False

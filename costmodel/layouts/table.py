@@ -120,6 +120,7 @@ class LayoutTable:
     cp_heads: Annotated[IntColumn, Count()]
     gtp: Annotated[IntColumn, Count(by_request=True)]
     egtp: Annotated[IntColumn, Count(by_request=True)]
+    replicas_share_optimizer: Annotated[IntColumn, Flag()]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -5,7 +5,6 @@ communicators, context and allocator. `rank` adds them up for every pipeline ran
 
 block_params: parameters of every kind of block on one rank, no adapters.
 BlockParams: parameters of one block on one rank, before ZeRO sharding.
-expert_shard_ranks: ranks that share one copy of the routed experts' states.
 head_bytes: logits, their fp32 copy and gradient while the loss runs, of all tokens or of one
     tile.
 held_params: parameters of every kind of block on one rank, and those of them that are trained.
@@ -29,6 +28,7 @@ sums_whole: are sharded gradients summed whole?
 tower_bytes: all that a rank with the tower alone holds but activations between passes.
 tower_rank_params: the whole tower on one tensor rank.
 TowerParams: those that are trained, and those that are frozen.
+update_ranks: ranks that share the optimizer of dense states and of routed experts.
 updated_params: parameters each rank updates after sharding.
 workspace_bytes: scratch memory of all libraries on the GPU that takes most of it.
 """
@@ -51,10 +51,10 @@ from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
     block_params,
-    expert_shard_ranks,
     rank_params,
     shard_ranks,
     sums_whole,
+    update_ranks,
     updated_params,
 )
 from trainplan.costmodel.memory.tower import tower_bytes

@@ -13,7 +13,7 @@ from trainplan.costmodel.memory.matrices import largest_in_layers
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
-    both_shard_ranks,
+    both_update_ranks,
     expert_shard_ranks,
     optimizer_bytes_per_param,
     rank_params,
@@ -56,7 +56,7 @@ def optimizer_bytes(
 
     Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for both.
     """
-    table, shards = candidates.table, both_shard_ranks(candidates)
+    table, shards = candidates.table, both_update_ranks(candidates)
     total = held.weighted(*(optimizer_bytes_per_param(candidates, ranks) for ranks in shards))
     if shaped is None:
         return total

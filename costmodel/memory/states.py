@@ -238,10 +238,20 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
     return np.asarray(np.maximum(1.0, ranks / table.egtp))
 
 
+def update_ranks(table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
+    """Ranks that share the optimizer of dense states and of routed experts.
+
+    Source: `shard_ranks`, `expert_shard_ranks`; Megatron-LM @d98e8a64
+    docs/user-guide/features/megatron_fsdp.md, Hybrid-FSDP memory profile.
+    """
+    copies = np.where(table.replicas_share_optimizer == 1, table.dp_replicate, 1)
+    return shard_ranks(table) * copies, expert_shard_ranks(table) * copies
+
+
 def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
     """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
     sharded = table.zero_stage >= 1
-    dense, expert = shard_ranks(table), expert_shard_ranks(table)
+    dense, expert = update_ranks(table)
     own = params.with_gradients
     return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
 
@@ -250,6 +260,12 @@ def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
 def both_shard_ranks(candidates: Candidates) -> tuple[FloatColumn, FloatColumn]:
     """`shard_ranks` and `expert_shard_ranks`."""
     return shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
+
+
+@remembered
+def both_update_ranks(candidates: Candidates) -> tuple[FloatColumn, FloatColumn]:
+    """`update_ranks`, of which answers are kept."""
+    return update_ranks(candidates.table)
 
 
 @remembered

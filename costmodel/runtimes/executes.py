@@ -252,6 +252,14 @@ def _cuts_experts(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.egtp > 1)
 
 
+SHARED = "replicas_share_optimizer"
+
+
+def _shares_optimizers(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option repeats it."""
+    return np.asarray(table.replicas_share_optimizer == 1)
+
+
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
     tiling = traits.tiling
@@ -261,6 +269,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
     no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
+    no_sharing = f"keeps the optimizer of a shard on every copy of it: leave {SHARED} out"
     no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
@@ -272,6 +281,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
         (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),
+        (traits.sharding.over_replicas, SHARED, _shares_optimizers, no_sharing),
         (traits.sharding.by_matrix, "egtp", _cuts_experts, no_shards.format("egtp")),
     ):
         if not has:

@@ -34,9 +34,8 @@ from trainplan.costmodel.layouts import moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import (
     BlockParams,
-    expert_shard_ranks,
     rank_params,
-    shard_ranks,
+    update_ranks,
     updated_params,
 )
 from trainplan.costmodel.pipeline import Ranks
@@ -270,9 +269,9 @@ def _repeated(ranks: Ranks, number: int) -> list[FloatColumn]:
 def _sharded(priced: Priced, params: BlockParams) -> KindRankRows:
     """Parameters of a block of each kind that a rank keeps or sends: its share of them.
 
-    Source: `shard_ranks` and `expert_shard_ranks`.
+    Source: `update_ranks`.
     """
-    shared, expert = shard_ranks(priced.table), expert_shard_ranks(priced.table)
+    shared, expert = update_ranks(priced.table)
     layers = zip(params.layers, params.experts, strict=True)
     return _in_order(
         [

@@ -154,6 +154,7 @@ class StateGroups:
             shards=self.shards,
             ranks=self.shards * self.replica.size,
             rails=_rails(machine, self.shard),
+            copies=self.replica,
         )
 
 
@@ -184,12 +185,18 @@ class Wires:
     shards: FloatColumn
     ranks: FloatColumn
     """All that sum one gradient."""
+    copies: Group
+    """Ranks with the same shard."""
     rails: FloatColumn
     """Share of a node's rails that a group between nodes sends on, and so of NCCL's channels.
 
     Source: derived; NVIDIA/nccl `src/graph/search.cc`, ncclTopoCompute: a channel leaves a node by
     one NIC, so a group with a member in each has as many as one NIC feeds, each a block on an SM.
     """
+
+    def scatter_of(self, sharded: BoolColumn) -> Rate:
+        """Price of scattering a gradient among the ranks that share a copy alone."""
+        return only(sharded, self.scatter)
 
     def reduction(self, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
@@ -284,6 +291,8 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep, *matrix_shards(table))
+    shared = table.replicas_share_optimizer
+    degrees = (*degrees, shared) if shared.any() else degrees
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.vpp)
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
@@ -346,7 +355,27 @@ def _step_rates(candidates: Candidates, wires: Wires) -> tuple[Rate, Rate, Copie
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
     copies = copies_of(candidates, np.where(replicated, 1.0, wires.shards), wires.ranks)
     once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
+    if traits.sharding.sums_copies_once and (table.dp_replicate > 1).any():
+        summed, spread = _among_copies(candidates.machine, table, wires)
+        reduction, gathering = (
+            choose(table.zero_stage >= 2, summed, reduction),
+            choose(table.replicas_share_optimizer == 1, spread, gathering),
+        )
     return reduction.in_calls(calls), gathering.in_calls(calls), once
+
+
+def _among_copies(machine: Machine, table: LayoutTable, wires: Wires) -> tuple[Rate, Rate]:
+    """Once a step under ZeRO-2 and 3: gradients of the copies of a shard, and updated weights.
+
+    Both are summed on every copy, or scattered, updated and gathered again.
+    Source: `Sharding.sums_copies_once`, `Sharding.over_replicas`.
+    """
+    shared = table.replicas_share_optimizer == 1
+    scatter, gather = (
+        collective_rate(machine, name, wires.copies).of_part(wires.shards)
+        for name in ("reduce_scatter", "all_gather")
+    )
+    return choose(shared, scatter, wires.across.of_part(wires.shards)), only(shared, gather)
 
 
 def rank_optimizer_seconds(

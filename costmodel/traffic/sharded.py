@@ -75,7 +75,9 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
     rates = [
         (
             only(either, wires.gather),
-            wires.reduction(sharded=either, whole=whole),
+            wires.scatter_of(either)
+            if traits.sharding.sums_copies_once
+            else wires.reduction(sharded=either, whole=whole),
             copies_of(candidates, wires.shards, wires.ranks).where(either),
             wires.rails,
         )

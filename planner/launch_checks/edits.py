@@ -45,6 +45,7 @@ TOGETHER = {
     "stages": "pp",
     "etp": "ep",
     "dp_replicate": "zero_stage",
+    "replicas_share_optimizer": "zero_stage",
     "recompute_modules": "recompute",
     "recompute_method": "recompute",
     "recompute_num_layers": "recompute",

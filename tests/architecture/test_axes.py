@@ -51,6 +51,9 @@ SAMPLES = {
     "etp": Sample(
         on={"etp": 2}, same={"dp": 2, "tp": 2, "sequence_parallel": True}, model="small-moe"
     ),
+    "replicas_share_optimizer": Sample(
+        on={"replicas_share_optimizer": True}, same={"dp": 4, "dp_replicate": 2, "zero_stage": 3}
+    ),
     "egtp": Sample(on={"egtp": 2}, same={"dp": 4}, model="small-moe"),
     "sequence_parallel": Sample(on={"sequence_parallel": True}, same={"tp": 2}),
     "zero_stage": Sample(on={"zero_stage": 1}, off={"zero_stage": 0}, same={"dp": 4}),

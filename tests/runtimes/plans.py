@@ -89,6 +89,10 @@ MEGATRON = (
     plan("fp16", "llama2-7b", 1, {"tp": 2, "dp": 4, **SP}, precision="fp16"),
     plan("fsdp", "llama3-8b", 2, {"dp": 16, **Z3}),
     plan("hsdp", "llama3-8b", 2, {"dp": 16, "dp_replicate": 2, **Z2}),
+    plan(
+        "hfsdp", "llama3-8b", 2,
+        {"dp": 16, "dp_replicate": 2, "replicas_share_optimizer": True, **Z3},
+    ),
     plan("unsharded", "gpt3-6.7b", 1, {"tp": 2, "dp": 4, "zero_stage": 0, **SP}, seq=2048),
     plan("offloaded optimizer", "llama3-8b", 1, {"dp": 8, "offload": OffloadSpec(optimizer=0.5)}),
     plan(

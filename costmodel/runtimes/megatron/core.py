@@ -202,6 +202,9 @@ MEGATRON_CORE = RuntimeTraits(
     ),
     sharding=Sharding(
         in_groups=True,  # --num-distributed-optimizer-instances
+        # docs/user-guide/features/megatron_fsdp.md:455-463, --outer-dp-sharding-strategy
+        over_replicas=True,
+        sums_copies_once=True,
         overlaps_gradients=True,  # --overlap-grad-reduce
         overlaps_parameters=True,  # --overlap-param-gather
         # training.py:2512 (no buckets), :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454

@@ -93,6 +93,11 @@ class Sharding:
     """Of PyTorch's FSDP, where a run may choose; 0: it may not."""
     in_groups: bool = False
     """HSDP: it shards over groups of the replicas where told to (`dp_replicate`)."""
+    over_replicas: bool = False
+    """HFSDP: under ZeRO-3 the copies of a shard may share out its optimizer."""
+    sums_copies_once: bool = False
+    """HSDP sums gradients of the copies of a shard in the last backward pass of a step; else in
+    every one."""
     by_matrix: bool = False
     """Neighbours among the replicas may cut every matrix and gather it for each use (`gtp`)."""
     overlaps_gradients: bool = False

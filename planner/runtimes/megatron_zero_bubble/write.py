@@ -274,6 +274,7 @@ LACKS = frozenset(
         "gtp",
         "egtp",
         "dp_replicate",
+        "replicas_share_optimizer",
         "offload.optimizer",
         "offload_modules",
     }

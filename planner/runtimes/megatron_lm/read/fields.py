@@ -31,6 +31,7 @@ LAYOUT: Mapping[str, tuple[str, ...]] = {
     "sequence_parallel": (keys.SEQUENCE_PARALLEL,),
     "zero_stage": (keys.DISTRIBUTED, keys.FSDP, keys.FSDP_STRATEGY, "use_torch_fsdp2"),
     "dp_replicate": (keys.REPLICAS,),
+    "replicas_share_optimizer": (keys.OUTER_STRATEGY,),
     "recompute": (keys.RECOMPUTE, "recompute_activations", "moe_layer_recompute"),
     "recompute_modules": (keys.RECOMPUTED_MODULES,),
     "recompute_method": (keys.RECOMPUTE_METHOD,),

@@ -74,6 +74,7 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
             "gtp": gtp if dp % gtp == 0 else 1,
             "egtp": egtp if experts else 1,
             "dp_replicate": replicas(arguments, dp),
+            "replicas_share_optimizer": shares_optimizer(arguments, dp),
             "zero_stage": zero_stage(arguments),
             "sequence_parallel": tp > 1 and arguments.on(keys.SEQUENCE_PARALLEL),
             "micro_batch_size": arguments.whole(keys.MICRO_BATCH),
@@ -105,6 +106,12 @@ def replicas(arguments: Arguments, dp: int) -> int:
     """Copies of what is sharded; where they divide context ranks, too, one."""
     copies = arguments.count(keys.REPLICAS, 1)
     return copies if copies > 0 and dp % copies == 0 and zero_stage(arguments) else 1
+
+
+def shares_optimizer(arguments: Arguments, dp: int) -> bool:
+    """Do copies of shards have parts of its optimizer? One copy has all of it."""
+    wanted = arguments.on(keys.FSDP) and arguments.text(keys.OUTER_STRATEGY) == "optim"
+    return wanted and replicas(arguments, dp) > 1
 
 
 def _optimizer_offload(arguments: Arguments) -> float:

@@ -82,7 +82,6 @@ UNMODELLED = {
     "use_torch_fsdp2": "FSDP of torch: priced as Megatron-FSDP",
     "use_tp_pp_dp_mapping": "pipeline ranks before replicas: priced in the usual order of ranks",
     "overlap_param_gather_with_optimizer_step": "gathers beside the step: priced after it",
-    "outer_dp_sharding_strategy=optim": "states sharded over replicas, too: priced as repeated",
     "transformer_impl=local": "kernels of the runtime's own: priced as Transformer Engine's",
     "!gradient_accumulation_fusion": "gradients added apart: priced as added in the product",
     "use_torch_optimizer_for_cpu_offload": "an update by torch on the processors: priced as fused",

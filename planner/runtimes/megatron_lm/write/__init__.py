@@ -137,6 +137,7 @@ MEGATRON_LM = Exporter(
             "offload.optimizer",
             "offload_modules",
             "dp_replicate",
+            "replicas_share_optimizer",
             "stages",
         }
     ),

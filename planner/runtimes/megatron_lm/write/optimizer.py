@@ -61,6 +61,8 @@ def _replica_arguments(layout: Layout) -> Iterator[Argument]:
             "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
         )
     yield keys.REPLICAS(layout.dp_replicate)
+    if layout.replicas_share_optimizer:
+        yield keys.OUTER_STRATEGY("optim")
 
 
 def activation_offload_arguments(layout: Layout) -> Iterator[Argument]:

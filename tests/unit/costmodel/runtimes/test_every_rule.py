@@ -140,6 +140,17 @@ ROWS = {
         of(*CUT, optimizer="muon") + of(*CUT, optimizer="soap"),
         of(*CUT, optimizer="lion") + of({}, optimizer="muon"),
     ),
+    "replicas_share_shards": (
+        of(
+            {"dp": 8, "zero_stage": 3, "replicas_share_optimizer": 1},
+            {"dp": 8, "zero_stage": 2, "dp_replicate": 2, "replicas_share_optimizer": 1},
+        ),
+        of({"dp": 8, "zero_stage": 3, "dp_replicate": 2, "replicas_share_optimizer": 1}, {}),
+    ),
+    "runtime_shares_optimizers": (
+        rows("torchtitan", {"replicas_share_optimizer": 1}),
+        of({"replicas_share_optimizer": 1}) + rows("torchtitan", {}),
+    ),
     "runtime_cuts_matrices": (rows("megatron-bridge", {"gtp": 2}), rows("nemo", {"egtp": 2})),
     "runtime_cuts_experts": (rows("torchtitan", {"egtp": 2}), rows("torchtitan", {"gtp": 2})),
     "tp_divides_heads": (of(*tp(5, 16)), of(*tp(8, 24))),

@@ -121,3 +121,12 @@ def test_weights_cut_beyond_tp_come_back(model, layout, flags):
     reading = read(config, "torchrun", job.cluster)
     assert reading.layout == Layout(**layout)
     assert reading.legal, reading.problems
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge"])
+def test_copies_that_share_an_optimizer_come_back(runtime):
+    layout = Layout(dp=16, dp_replicate=2, zero_stage=3, replicas_share_optimizer=True)
+    job, config = exported(runtime, layout=layout)
+    reading = read(config, "torchrun", job.cluster)
+    assert reading.layout == layout
+    assert reading.legal, reading.problems
