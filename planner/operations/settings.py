@@ -17,6 +17,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import (
     Argument,
+    ConfigFile,
     DefaultVariable,
     EnvironmentVariable,
     LaunchConfig,
@@ -27,6 +28,11 @@ from trainplan.planner.launch import (
 Row = Mapping[str, Any]
 INTERVAL = "save interval"
 MINUTE_S = 60
+HUGGING_FACE, SAVES = "huggingface", "save_steps"
+"""Column of trainers over transformers, and the key that they are known by."""
+TRAINER = " on "
+"""Stands between the name of a trainer and that of its runtime."""
+BY_RAY = "Ray starts the ranks: it restarts none, and binds none to the NUMA node of its GPU"
 NUMA = "--numa_binding of torchrun needs torch 2.9 or later"
 """Source: torch/distributed/run.py of 2.8.0 and 2.9.0."""
 
@@ -68,13 +74,16 @@ def with_operations(
     filled = {"save_steps": steps, "save_minutes": minutes, "signal": signal}
     written = _settings(config, filled)
     handles = any("-signal" in one.flag or "_signal" in one.flag for one in written.arguments)
-    restarts = _restarts(cluster, way, ordered=ordered)
-    binds = launcher != "mpi" and not cluster.on_cpu
+    restarts = 0 if config.by_ray else _restarts(cluster, way, ordered=ordered)
+    binds = launcher != "mpi" and not (config.by_ray or cluster.on_cpu)
+    without = BY_RAY if config.by_ray else way.get("without", "")
+    files = tuple(_edited(file, written.arguments) for file in config.files)
+    inside = files != config.files
     notes = (
         *_intervals(written, steps, minutes, step_seconds),
         *written.notes,
         *_lacking(config.runtime, written),
-        *([] if restarts or "without" not in way else [way["without"]]),
+        *([] if restarts or not without else [without]),
         *way.get("notes", ()),
         *(way.get("signal_notes", ()) if handles else ()),
         *([NUMA] if binds else []),
@@ -82,7 +91,8 @@ def with_operations(
     )
     return replace(
         config,
-        arguments=_merged(config.arguments, written.arguments),
+        arguments=config.arguments if inside else _merged(config.arguments, written.arguments),
+        files=files,
         environment=(*config.environment, *_variables(config, job, layout)),
         defaults=tuple(_defaults(written.arguments)),
         notes=(*config.notes, *notes),
@@ -98,7 +108,7 @@ def with_operations(
 
 def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
     """Every row in the words of the runtime."""
-    runtime, table = config.runtime, _table()
+    runtime, table = _column(config), _table()
     have = {word for flag, value in config.settings for word in (flag, f"{flag} {value}")}
     arguments, names, notes = list[Argument](), set[str](), list[str]()
     for row in table["setting"]:
@@ -113,6 +123,21 @@ def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
             names.add(row["name"])
             notes += [row["notes"][runtime]] if runtime in row.get("notes", {}) else []
     return _Written(tuple(arguments), frozenset(names), tuple(notes))
+
+
+def _column(config: LaunchConfig) -> str:
+    """Whose words a launch takes: trainers over transformers all have those of its Trainer."""
+    names = {flag.removeprefix("--") for flag, _ in config.settings}
+    return HUGGING_FACE if TRAINER in config.runtime and SAVES in names else config.runtime
+
+
+def _edited(file: ConfigFile, arguments: tuple[Argument, ...]) -> ConfigFile:
+    """A YAML of the trainer's own, in which a key that is there takes the new value."""
+    text = file.text
+    for one in arguments:
+        key, value = one.flag.removeprefix("--"), " ".join(map(str, one.values))
+        text = re.sub(rf"^{re.escape(key)}: .*$", f"{key}: {value}", text, flags=re.MULTILINE)
+    return replace(file, text=text)
 
 
 def _option(row: Row, text: str, filled: Mapping[str, object]) -> Argument:
@@ -146,7 +171,9 @@ def _lacking(runtime: str, written: _Written) -> Iterator[str]:
     """In one line what the runtime has no option for."""
     names = dict.fromkeys(row["name"] for row in _table()["setting"])
     absent = ", ".join(name for name in names if name not in written.names)
-    if absent and (whose := _table()["yours"].get(runtime)):
+    trainer, on, _ = runtime.partition(TRAINER)
+    whose = f"the files of {trainer}" if on else _table()["yours"].get(runtime)
+    if absent and whose:
         yield f"set in {whose}: {absent}"
     elif absent:
         yield f"{runtime} has no option for: {absent}"

@@ -21,7 +21,7 @@ from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.operations import with_operations
-from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 
 TABLE = tomllib.loads(
     resources.files("trainplan.planner.operations").joinpath("settings.toml").read_text("utf-8")
@@ -68,7 +68,49 @@ def words_of(row):
 )
 def test_every_word_is_an_option_of_the_release_that_is_exported(runtime, text):
     flag = re.split("[= ]", text)[0]
+    if runtime == "huggingface":
+        assert flag.removeprefix("--") in hf_keys()
+        return
     assert flag in EXPORTERS[runtime].flags
+
+
+def hf_keys():
+    """Keys of what is written for a trainer over transformers."""
+    return dict(of_trainer("llama-factory")[0].keys)
+
+
+def of_trainer(name, launcher="slurm", runtime="deepspeed"):
+    clusters = cluster_of(NODES)
+    job = Job(
+        model=preset("llama3-8b"),
+        training=TrainingSpec(seq_length=2048, global_batch_size=64),
+        cluster=clusters,
+        runtime=runtime,
+    )
+    layout = Layout(dp=16, zero_stage=3 if runtime == "deepspeed" else 1)
+    config = TRAINERS[name](job, layout)
+    return with_operations(config, job, layout, launcher, STEP_S), clusters
+
+
+def test_trainers_over_transformers_save_by_time():
+    in_file, _ = of_trainer("llama-factory")
+    assert any("\nsave_steps: 200\n" in file.text for file in in_file.files)
+    assert not any(one.group == "operations" for one in in_file.arguments)
+    in_words, _ = of_trainer("ms-swift")
+    assert [one.values for one in in_words.arguments if one.flag == "--save_steps"] == [("200",)]
+    for config in (in_file, in_words):
+        (line,) = (note for note in config.notes if note.startswith("set in the files of "))
+        assert "save interval" not in line
+
+
+def test_trainers_over_megatron_are_given_none_of_its_options():
+    config, clusters = of_trainer("verl", runtime="megatron-lm")
+    assert not any(one.group == "operations" for one in config.arguments)
+    assert any(note.startswith("set in the files of verl: save interval") for note in config.notes)
+    assert any(note.startswith("Ray starts the ranks") for note in config.notes)
+    text = LAUNCHERS["slurm"](config, clusters).text
+    assert "#SBATCH --requeue" in text
+    assert "--numa_binding" not in text
 
 
 def test_every_runtime_has_a_verdict_on_every_operation():
