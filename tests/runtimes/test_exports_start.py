@@ -33,6 +33,7 @@ CASES = {
                   {"dp": 2, "zero_stage": 2}, FULL | {"tp": 2, "dp": 2, "zero_stage": 1},
                   {"dp": 2, "zero_stage": 3}),
     "accelerate": ({"dp": 2, "zero_stage": 2}, FULL | {"dp": 2, "zero_stage": 3}),
+    "transformers": ({"dp": 2, "zero_stage": 0}, FULL | {"tp": 2, "dp": 2, "zero_stage": 3}),
 }  # fmt: skip
 STARTED = [
     pytest.param(runtime, layout, id=f"{runtime}: {layout}")

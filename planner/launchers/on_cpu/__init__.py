@@ -53,6 +53,7 @@ NEEDS_ENGINE = {
     "ZeRO-2": OF_FSDP,
     "ZeRO-3": OF_FSDP,
 }
+NO_CONTEXT = "torch cuts no attention of a CPU over sequences"
 CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
     {
         "megatron-lm": CpuStart(
@@ -102,9 +103,19 @@ CPU_STARTS: Mapping[str, CpuStart] = MappingProxyType(
             environment={"TRAIN_FOLDER": "."},
             shortened=False,
             never={
-                "cp": "torch cuts no attention of a CPU over sequences",
+                "cp": NO_CONTEXT,
                 "tp": "train.py has to load the model by tp_plan, from a checkpoint",
             },
+        ),
+        "transformers": CpuStart(
+            needs=("torch", "transformers", "accelerate"),
+            precision="tf32",
+            texts={STAND_IN: "transformers"},
+            runs=STAND_IN,
+            environment={"MODEL": ".", "DATA": "random", "OUTPUT": "."},
+            shortened=False,
+            config=True,
+            never={"cp": NO_CONTEXT},
         ),
     }
 )

@@ -1,8 +1,6 @@
-"""Runs a script over Accelerate on processes of a CPU as on GPUs: FSDP2 and tensor ranks over gloo.
+"""Runs a script over Accelerate on processes of a CPU as on GPUs: its FSDP2, over gloo.
 
-Accelerate refuses both there, of its own accord: torch does not. The first argument is `mesh` where
-the script is to take FSDP2 of Accelerate, which it would leave on a CPU, or `cut`; then come its
-own.
+Accelerate refuses it there, of its own accord: torch does not.
 """
 
 import runpy
@@ -31,7 +29,6 @@ def once():
 
 AcceleratorState.__init__ = of_cpus
 Accelerator.multi_device = property(lambda self: self.num_processes > 1)
-if sys.argv[1] == "mesh":
-    torch.accelerator.is_available = once
-sys.argv = sys.argv[2:]
+torch.accelerator.is_available = once
+sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
