@@ -8,6 +8,9 @@ from trainplan.costmodel.families import bridge_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.megatron.features import unsupported_feature
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+
+HYBRID = "Mamba layers, or layers of a mixer or a feed-forward alone"
 
 
 def unbridged(model: ModelSpec) -> str | None:
@@ -15,7 +18,7 @@ def unbridged(model: ModelSpec) -> str | None:
     bridge = bridge_of(model)
     if bridge is not None:
         return bridge.lacks or None
-    feature = unsupported_feature(model)
+    feature = unsupported_feature(model) or (HYBRID if is_hybrid(model) else None)
     if feature is None or model.model_type is None:
         return feature
     return f"{feature}, nor has it a bridge of model_type {model.model_type!r}"

@@ -43,10 +43,9 @@ def test_adapters_of_an_exported_recipe_are_read_back(make_job, modules):
     model = ModelSpec.model_validate(job.model.model_dump() | trained)
     job = job.model_copy(update={"runtime": "megatron-bridge", "model": model})
     config = EXPORTERS["megatron-bridge"](job, Layout(dp=8))
-    (recipe,) = config.files
     request = Request(
         cluster=job.cluster,
         model=job.model.model_copy(update={"trained": None}),
-        text_of={recipe.name: recipe.text}.get,
+        text_of={file.name: file.text for file in config.files}.get,
     )
     assert MEGATRON_BRIDGE.read(launch_of(config), request).job.model.trained == model.trained

@@ -36,6 +36,7 @@ def planned(plan):
         "micro_batches": batch // (layout.micro_batch_size * layout.dp),
         "hidden_size": model.hidden_size,
         "experts": model.moe.num_experts if model.moe else 0,
+        "shares": plan.options.get("overlap_shared_experts", False),
         "predictions": model.num_nextn_predict_layers,
     }
 

@@ -17,6 +17,7 @@ from trainplan.planner.runtimes.megatron_lm.write import run_arguments, written_
 from trainplan.planner.runtimes.megatron_lm.write.model import DROPOUT, VOCAB_MULTIPLE
 from trainplan.planner.runtimes.megatron_lm.write.moe import dispatch_arguments
 from trainplan.planner.runtimes.megatron_lm.write.notes import layout_notes, training_notes
+from trainplan.planner.runtimes.megatron_lm.write.pipeline import pipeline_arguments
 from trainplan.planner.runtimes.training_script.write import model_called
 
 SAMPLES = RequiredVariable(
@@ -86,15 +87,13 @@ def built_keys(job: Job, layout: Layout) -> Iterator[Argument]:
     modules = model.num_nextn_predict_layers
     yield assigned("model", "model.mtp_num_layers", str(modules) if modules else "null")
     if is_hybrid(model):
-        (pattern,) = (
-            one.values[0]
-            for one in run_arguments(job, layout, RUNTIMES[job.runtime])
-            if one.flag == keys.LAYER_PATTERN.flag
-        )
+        written = {one.flag: one.values for one in pipeline_arguments(model, layout)}
+        (pattern,) = written[keys.LAYER_PATTERN.flag]
         assert isinstance(pattern, str)
         stages = pattern.partition("/")[0]  # the bridge adds what predicts further tokens
         yield assigned("layout", "model.hybrid_layer_pattern", f'"{stages}"')
-    if model.moe and model.moe.shared_expert_intermediate_size:
+    shared = model.moe and model.moe.shared_expert_intermediate_size
+    if shared and not job.options.overlap_shared_experts:  # some bridges do by themselves
         yield assigned("layout", "model.moe_shared_expert_overlap", "false")
     if tower := model.tower:
         parts = {"none": (), "encoder": ("model",), "all": ("model", "projection")}[tower.frozen]

@@ -125,6 +125,8 @@ def accept(launch):
         },
         "hidden_size": model.hidden_size,
         "experts": (getattr(model, "num_moe_experts", None) or 0) * routed,
+        "recompute": model.recompute_granularity or "none",
+        "shares": bool(getattr(model, "moe_shared_expert_overlap", False)),
         "predictions": getattr(model, "mtp_num_layers", None) or 0,
     }
 

@@ -8,13 +8,11 @@ from tests import megatron_jobs as models
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.families.bridges import bridge_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.costmodel.runtimes.registry import RUNTIMES
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags
@@ -87,7 +85,7 @@ def test_no_key_is_written_twice():
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_of_the_runtime_is_written_in_recorded_keys(name, precision):
     model = preset(name)
-    if RUNTIMES["megatron-bridge"].refuses(model) or (is_hybrid(model) and not bridge_of(model)):
+    if RUNTIMES["megatron-bridge"].refuses(model):
         with pytest.raises(UnsupportedError):
             exported(model)
         return

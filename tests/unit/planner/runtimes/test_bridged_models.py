@@ -104,6 +104,31 @@ def test_a_model_of_no_bridge_is_spelled_out_or_refused():
         check_able(job_of(preset("olmo2-7b")))
 
 
+def test_layers_of_a_pattern_need_a_bridge():
+    with pytest.raises(UnsupportedError, match=r"Mamba layers, .*, nor has it a bridge of"):
+        check_able(job_of(preset("nemotron-3-nano-30b-a3b").model_copy(update={"model_type": "x"})))
+
+
+def test_a_pattern_with_experts_is_written_beside_one_graph_of_the_step():
+    job = job_of(preset("nemotron-3-nano-30b-a3b"))
+    graph = {"cuda_graph": "full_iteration", "moe_dispatcher": "hybridep"}
+    job = job.model_copy(update={"options": job.options.model_copy(update=graph)})
+    stated = keys(EXPORTERS[RUNTIME](job, Layout(tp=2, dp=8, ep=8, **SP)))
+    assert stated["model.cuda_graph_impl"] == "full_iteration"
+    assert stated["model.hybrid_layer_pattern"].count("E") == 23
+
+
+def test_shared_experts_run_beside_the_exchange_where_that_was_planned():
+    for shares, written in ((None, "false"), (True, "true")):
+        job = job_of(preset("deepseek-v3"))
+        options = job.options.model_copy(update={"overlap_shared_experts": shares})
+        job = job.model_copy(update={"options": options})
+        layout = Layout(tp=2, dp=8, ep=8, **SP)
+        config = EXPORTERS[RUNTIME](job, layout)
+        stated = [v for k, v in config.settings if k == "model.moe_shared_expert_overlap"]
+        assert stated == [written]
+
+
 def test_layers_of_a_pattern_are_cut_where_stages_end():
     config = exported("NemotronHForCausalLM", pp=4, dp=2, stages=stage_specs((7, 9, 9, 7)))
     pattern = keys(config)["model.hybrid_layer_pattern"].strip('"')
