@@ -33,9 +33,10 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=(
     launcher = LAUNCHERS["torchrun"]
     script = folder / launcher.file
     script.write_text(launcher.write(config, job.cluster), "utf-8")
-    recorder = folder / "torchrun"
-    recorder.write_text(RECORDER, "utf-8")
-    recorder.chmod(0o755)
+    joined = f'#!/bin/sh\necho "0.0/{job.cluster.num_gpus}.0 GPU"\n'
+    for name, text in (("torchrun", RECORDER), ("python3", RECORDER), ("ray", joined)):
+        (folder / name).write_text(text, "utf-8")
+        (folder / name).chmod(0o755)
     required = {one.name: one.name.lower() for one in config.required_environment}
     stated = required | NODE | dict(given)
     if "HF_MODEL" in stated:
@@ -43,6 +44,7 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=(
         (folder / "model").mkdir()
         (folder / "model" / "config.json").write_text(json.dumps(plan.config()), "utf-8")
     if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
+        (folder / config.entry_point.file).parent.mkdir(exist_ok=True)
         (folder / config.entry_point.file).touch()
         stated[config.entry_point.folder.name] = str(folder)
     elif config.entry_point.program is not None:
@@ -50,7 +52,9 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=(
     path = {"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"}
     subprocess.run(["bash", str(script)], cwd=folder, env=stated | path, check=True)
     started = json.loads((folder / "launch.json").read_text("utf-8"))
-    ranks, words = _behind_torchrun(started["words"])
+    ranks, words = job.cluster.num_gpus, started["words"]
+    if not config.by_ray:
+        ranks, words = _behind_torchrun(words)
     variables = {n: v for n, v in started["environment"].items() if n not in ("PATH", "_")}
     return {
         "name": plan.name,

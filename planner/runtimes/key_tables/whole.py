@@ -106,10 +106,12 @@ class WholeTable:
     """Keys where an option is not there, beside those of the table of keys."""
     settings: Mapping[str, Settings]
     """Keys that are no option of Megatron-LM: by the heading under which they stand; those under
-    `adapters`, `experts` and `recompute` where the plan has such."""
+    `adapters` and `recompute` where the plan has such."""
     copies: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Sections whose plain keys stand again in others."""
     notes: Sequence[str] = ()
+    checked: str = ""
+    """What its own code said of such files (tests/runtimes)."""
 
     @property
     def table(self) -> KeyTable | None:
@@ -182,6 +184,7 @@ def _launch(table: WholeTable, job: Job, layout: Layout) -> LaunchConfig:
         notes=(*notes, *table.notes),
         files=files,
         keys=keys if files else (),
+        checked=table.checked,
         by_ray=table.by_ray,
     )
 
@@ -267,7 +270,6 @@ def _values(table: WholeTable, job: Job, layout: Layout) -> tuple[dict[str, obje
         "nodes": sum(group.num_nodes for group in job.cluster.groups),
         "gpus": job.cluster.groups[0].gpus_per_node,
         "world": job.cluster.num_gpus,
-        "batch": batch,
         "micro": layout.micro_batch_size,
         "accumulated": num_microbatches(job, layout),
         "answers": answers,
@@ -301,7 +303,6 @@ def _own(
     """Keys that are no option of Megatron-LM."""
     there = {
         "adapters": job.model.trained is not None,
-        "experts": job.model.moe is not None,
         "recompute": layout.recompute != "none",
     }
     for heading, settings in table.settings.items():
