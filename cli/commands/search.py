@@ -63,6 +63,7 @@ def stated_options(
     fix: tuple[str, ...],
     exclude: tuple[str, ...],
     trusted: bool,
+    trainer: str | None,
     memory_margin: float | None,
     fit_chance: float,
     top: int,
@@ -82,6 +83,7 @@ def stated_options(
         slack=slack_of(objective, slack),
         deadline_days=deadline,
         trusted=trusted,
+        trainer=trainer,
         memory_margin=memory_margin,
         fit_chance=fit_chance,
         top=top,
@@ -166,6 +168,12 @@ search_options = gathered(
             "runtime and GPU and of such a model; says what that costs, or what is missing.",
         ),
         click.option(
+            "--trainer",
+            type=OneOf("trainer", names.TRAINERS),
+            help="Only layouts and settings that this project has words for, on a runtime that it "
+            "trains on: `plan export --trainer` writes its files.",
+        ),
+        click.option(
             "--search-options",
             type=OneOf("choice", names.LEVELS),
             default="safe",
@@ -229,7 +237,10 @@ def command(
     if question.offers:
         _compare(question, options, destination, time_limit, workers)
         return
-    question = question.launchable() if options.tower != "apart" else question
+    if options.trainer:
+        question = question.trained_by(options.trainer)
+    elif options.tower != "apart":
+        question = question.launchable()
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
@@ -244,20 +255,27 @@ def command(
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
-        _show(plan, own, destination, verbose=verbose)
+        _show(plan, own, destination, trainer=options.trainer, verbose=verbose)
         destination.write_report(plan_json(plan), question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
 
 
-def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
+def _show(
+    plan: Plan,
+    own: Baseline | None,
+    destination: Destination,
+    *,
+    trainer: str | None,
+    verbose: bool,
+) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     document = plan_json(plan)
     alongside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
     page = list(screen(plan, verbose=verbose))
     parts = [*page[:1], *([alongside] if alongside else []), *page[1:]]
     more = () if verbose else (MORE,)
-    next_command = next_part(_next(plan, destination))
+    next_command = next_part(_next(plan, destination, trainer))
     answer(document, [*parts, next_command, *more], as_json=destination.as_json)
     if destination.as_json and alongside:
         remark(alongside)
@@ -325,7 +343,11 @@ def _compare(
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         found = offers(given, clock, processes)
     plan = found.plan and _completed(found.plan, clock.seconds, by_name[found.best.name].notes)
-    page = (*screen(plan, verbose=False), next_part(_next(plan, destination))) if plan else ()
+    page = (
+        (*screen(plan, verbose=False), next_part(_next(plan, destination, options.trainer)))
+        if plan
+        else ()
+    )
     parts = [*screen(found), *page]
     answer(found.document.json(), parts, as_json=destination.as_json)
     if plan is None:
@@ -358,12 +380,13 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
     click.get_current_context().exit(NOTHING_FITS)
 
 
-def _next(plan: Plan, destination: Destination) -> str:
+def _next(plan: Plan, destination: Destination, trainer: str | None) -> str:
     """The export, or why the runtime cannot have it."""
     for note in refusals(plan.job, plan.notes):
         return note
     path = str(destination.output or "plan.json")
-    export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"
+    way = f"--trainer {trainer}" if trainer else "--launcher torchrun"
+    export = f"plan export {shlex.quote(path)} {way} --output-dir launch"
     return export if destination.output else f"add `--output plan.json`, then: {export}"
 
 

@@ -58,6 +58,11 @@ class SearchRequest(OfJob):
     trusted: bool = Field(
         default=False, description="Only layouts within what published runs measured."
     )
+    trainer: str | None = Field(
+        None,
+        description="Only layouts and settings that this project has words for; null: all.",
+        json_schema_extra=one_of(*names.TRAINERS, None),
+    )
     all_nodes: bool = Field(
         default=False, description="Use all nodes of the cluster, though fewer may be better."
     )

@@ -43,7 +43,7 @@ from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.questions import no_cpu
-from trainplan.planner.runtimes import runtime_chosen
+from trainplan.planner.runtimes import TRAINERS, runtime_chosen
 
 WRITTEN = "trainplan.cli.pages.report.registry:written"
 """Imported when a report is asked for."""
@@ -100,6 +100,14 @@ class Question:
     def launchable(self) -> Question:
         """The same under a runtime that launch files are written for, where none is stated."""
         return self if self.states_runtime else self._under_chosen(files=True)
+
+    def trained_by(self, name: str) -> Question:
+        """The same under a runtime that a trainer has, where none is stated."""
+        if self.states_runtime:
+            return self
+        job, title = TRAINERS[name].chosen(self.job), TRAINERS[name].title
+        why = f"runtime {job.runtime}, the first on which {title} trains the job"
+        return replace(self, job=job, notes=(why, *self.notes))
 
     def priced(self) -> Question:
         """The same under a runtime that has a price for it, where the usual one has none."""

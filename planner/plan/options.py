@@ -12,7 +12,7 @@ from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.planner.evidence import OPTION, published_rules, settings_rules, trusted_rules
 from trainplan.planner.plan.target import Name
-from trainplan.planner.runtimes import launch_rules
+from trainplan.planner.runtimes import TRAINERS, launch_rules
 from trainplan.planner.settings import Combination, Level, combinations
 from trainplan.planner.space import Choice, rules_of_grid
 
@@ -64,6 +64,8 @@ class SearchOptions(Spec):
 
     only_written: bool = True
     """Only layouts that `plan export` writes, where it writes any for the runtime."""
+    trainer: str | None = None
+    """Only layouts and settings that this trainer has words for; null: the runtime itself runs."""
 
     def margin(self, job: Job) -> float:
         """Share of device memory that must stay free. Source: `margin_of`, where none is stated."""
@@ -91,7 +93,23 @@ class SearchOptions(Spec):
     @property
     def held(self) -> tuple[str, ...]:
         """What the search is held to, as on the command line."""
-        return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
+        return (
+            *(choice.rule().name for choice in self.choices),
+            *([OPTION] * self.trusted),
+            *self._of_trainer,
+        )
+
+    @property
+    def _of_trainer(self) -> tuple[str, ...]:
+        return () if self.trainer is None else (f"--trainer {self.trainer}",)
+
+    def trained(self, job: Job) -> Job:
+        """The job as the trainer runs it.
+
+        Raises:
+            UnsupportedError: It can write no layout of it.
+        """
+        return TRAINERS[self.trainer].runs(job) if self.trainer else job
 
     def combinations(self, on: Context) -> tuple[Combination, ...]:
         """Settings of the runtime that are searched: of those of evidence that some run had."""
@@ -99,7 +117,9 @@ class SearchOptions(Spec):
         def required(job: Job) -> tuple[Rule, ...]:
             return settings_rules(self._rules_of_evidence(job), job)
 
-        return combinations(on, self.search_options, required)
+        if self.trainer is None:
+            return combinations(on, self.search_options, required)
+        return combinations(on, self.search_options, required, TRAINERS[self.trainer].writes)
 
     def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
         """Rules of `trusted`, or of `published`; none without them."""
@@ -126,4 +146,6 @@ class SearchOptions(Spec):
         return (*rules_of_grid(self.choices), *self._rules_of_job(on))
 
     def _rules_of_job(self, on: Context) -> tuple[Rule, ...]:
-        return (*self.rules_of_evidence(on), *(launch_rules(on.job) if self.only_written else ()))
+        written = launch_rules(on.job) if self.only_written else ()
+        words = TRAINERS[self.trainer].rules(on.job) if self.trainer else ()
+        return (*self.rules_of_evidence(on), *written, *words)

@@ -65,7 +65,7 @@ from trainplan.planner.questions.trust import (
     with_price_of_published,
 )
 from trainplan.planner.questions.unequal_experts import imbalance_notes
-from trainplan.planner.runtimes import EXPORTERS, check_able
+from trainplan.planner.runtimes import EXPORTERS, TRAINERS, check_able
 from trainplan.planner.schedules import other_schedules
 from trainplan.planner.settings import values_of
 from trainplan.planner.space import allowed, values_outside_grid
@@ -94,7 +94,7 @@ def search(
             spent before anything was found.
     """
     options = options or SearchOptions()
-    job = allowed(job, options.choices)
+    job = allowed(options.trained(job), options.choices)
     if options.only_written and options.tower != "apart":
         check_able(job)
     check_model(job)
@@ -139,7 +139,7 @@ def search(
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
     layout = plan.best.layout
     texts = [
-        *_without_files(own, layout),
+        *_without_files(own, layout, options.trainer),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
         *(() if options.only_answer or apart else offload_gain(own, plan, context)),
@@ -305,12 +305,12 @@ def _infeasible(reached: Reached) -> Infeasible:
     )
 
 
-def _without_files(on: Context, layout: Layout) -> tuple[str, ...]:
+def _without_files(on: Context, layout: Layout, trainer: str | None) -> tuple[str, ...]:
     """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
     job = on.job
     if job.runtime in EXPORTERS:
         try:
-            EXPORTERS[job.runtime](job, layout)
+            (TRAINERS[trainer] if trainer else EXPORTERS[job.runtime])(job, layout)
         except UnsupportedError as error:
             return () if on.traits.refuses(job.model) else (f"{NO_FILES} this layout: {error}",)
         return ()

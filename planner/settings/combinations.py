@@ -44,12 +44,15 @@ class Combination:
 
 
 def combinations(
-    on: Context, level: Level, required: Callable[[Job], tuple[Rule, ...]] = lambda job: ()
+    on: Context,
+    level: Level,
+    required: Callable[[Job], tuple[Rule, ...]] = lambda job: (),
+    writes: Callable[[Job], bool] = lambda job: True,
 ) -> tuple[Combination, ...]:
     """All combinations of settings that the job does not state, its own options first.
 
     `required` is what the user wants of layouts under the settings of a job: what it refuses,
-    another combination may still do.
+    another combination may still do. `writes` says under which settings a launch can be written.
     """
     job = on.job
     stated = {name for name, value in job.options if value is not None}
@@ -62,7 +65,7 @@ def combinations(
     legal = [
         replace(one, required=required(one.job))
         for one in every
-        if all(value.refused(one.job) is None for value in one.settings)
+        if all(value.refused(one.job) is None for value in one.settings) and writes(one.job)
     ]
     return tuple(_limited(one, legal) for one in legal)
 

@@ -42,7 +42,7 @@ from trainplan.planner.runtimes.exporter import with_traits
 from trainplan.planner.runtimes.hf_trainers.tables import Settings, Table, Writes
 from trainplan.planner.runtimes.keys import flat
 from trainplan.planner.runtimes.registry import EXPORTERS
-from trainplan.planner.runtimes.trainers.refusals import is_narrow, lacking
+from trainplan.planner.runtimes.trainers.refusals import always, is_narrow, lacking
 from trainplan.planner.runtimes.trainers.trainer import Trainer
 from trainplan.planner.runtimes.training_script import trained
 from trainplan.planner.runtimes.training_script.read import ACCUMULATED, CHECKPOINTING, MICRO
@@ -67,7 +67,7 @@ def over_transformers(table: Table) -> Trainer:
     """The trainer of a table."""
     assert table.writes is not None
     write = partial(_export, table=table, writes=table.writes)
-    return Trainer(table.title, table.writes.commit, RUNTIMES, write)
+    return Trainer(table.title, table.writes.commit, RUNTIMES, write, always)
 
 
 @with_traits

@@ -1,6 +1,6 @@
 """What trainers over transformers have no word for, named with the trainers that have one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job import Job
@@ -34,9 +34,15 @@ def lacking(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
             yield f"has no word for {what}: {_instead(others)}"
     if job.training.loss_tokens < 1:
         yield "computes the logits of all tokens: use loss_tokens=1, or leave --trainer out"
+    for name, value in always(job).items():
+        if getattr(job.options, name) != value:
+            yield f"keeps adapters in {value}: search with --option {name}={value}"
+
+
+def always(job: Job) -> Mapping[str, object]:
+    """Options of the runtime that each trainer has whatever a plan says."""
     adapts = job.model.trained is not None and job.model.trained.adapts
-    if adapts and job.runtime == mesh.RUNTIME and job.options.adapter_dtype != "fp32":
-        yield "keeps adapters in fp32: search with --option adapter_dtype=fp32"
+    return {"adapter_dtype": "fp32"} if adapts and job.runtime == mesh.RUNTIME else {}
 
 
 def _axes(job: Job, writes: Writes) -> frozenset[str]:

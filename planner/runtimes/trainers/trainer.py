@@ -1,12 +1,19 @@
 """A project that trains what stands in files of its own, on the engine of a runtime."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import Rule
 from trainplan.planner.launch import LaunchConfig
+from trainplan.planner.runtimes.trainers.tried import (
+    has_words_for_settings,
+    on_its_runtime,
+    rules_of_words,
+    under_trainer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,8 @@ class Trainer:
     """Those whose plans it takes."""
     export: Callable[[Job, Layout], LaunchConfig]
     """What writes its files; the job is of one of the runtimes."""
+    always: Callable[[Job], Mapping[str, object]] = lambda job: {}
+    """Options of the runtime that it has whatever a plan says."""
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The files of one layout, and what starts them.
@@ -35,6 +44,26 @@ class Trainer:
                 f" search with --runtime {self.runtimes[0]}, or leave --trainer out"
             )
         return self.export(job, layout)
+
+    def runs(self, job: Job) -> Job:
+        """The job as it is trained here.
+
+        Raises:
+            UnsupportedError: No layout of it can be written; the message says why.
+        """
+        return under_trainer(self, job)
+
+    def chosen(self, job: Job) -> Job:
+        """The job on one of its runtimes: the first for which some layout can be written."""
+        return on_its_runtime(self, job)
+
+    def writes(self, job: Job) -> bool:
+        """Are there words for the settings of a job?"""
+        return has_words_for_settings(self, job)
+
+    def rules(self, job: Job) -> tuple[Rule, ...]:
+        """What layouts must respect for there to be words for them, under whatever settings."""
+        return rules_of_words(self, job)
 
 
 def joined(first: Trainer, *others: Trainer) -> Trainer:

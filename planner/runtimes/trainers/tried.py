@@ -1,0 +1,199 @@
+"""What a trainer has words for, tried on small layouts: a search leaves out what it refuses.
+
+A value counts as refused where the exporter of the runtime writes some small layout with it and the
+trainer none of these; one that no small layout can have is left to the answer's own export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainplan.costmodel.axes import AXES, Axis
+from trainplan.costmodel.base import PlanError, UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.planner.runtimes.registry import EXPORTERS
+
+if TYPE_CHECKING:
+    from trainplan.planner.runtimes.trainers.trainer import Trainer
+
+GPUS = 8
+"""Of a small layout."""
+PLENTY = 1 << 60
+"""Bytes of an engine beside small layouts, so that none is refused for its size."""
+DEGREES: tuple[Mapping[str, Any], ...] = (
+    MappingProxyType({}),
+    MappingProxyType({"tp": 2, "sequence_parallel": True}),
+    MappingProxyType({"tp": 2}),
+    MappingProxyType({"cp": 2}),
+    MappingProxyType({"pp": 2}),
+    MappingProxyType({"pp": 2, "vpp": 2, "schedule": "interleaved"}),
+    MappingProxyType({"ep": 2}),
+    MappingProxyType(
+        {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    ),
+)
+STAGES = (1, 3, 0, 2)
+"""ZeRO stages, those that most runtimes have first."""
+
+
+def under_trainer(trainer: Trainer, job: Job) -> Job:
+    """The job with what the trainer has whatever a plan says, where it states nothing else.
+
+    Raises:
+        UnsupportedError: The trainer writes no layout of it; the message says why.
+    """
+    under = _as_always(trainer, job)
+    if reason := why_unwritten(trainer, under):
+        raise UnsupportedError(reason)
+    return under
+
+
+def _as_always(trainer: Trainer, job: Job) -> Job:
+    own = {k: v for k, v in trainer.always(job).items() if getattr(job.options, k) is None}
+    return job.model_copy(update={"options": job.options.model_copy(update=own)})
+
+
+def on_its_runtime(trainer: Trainer, job: Job) -> Job:
+    """The job on the first runtime of the trainer for which it writes some layout, or the first."""
+    every = [job.model_copy(update={"runtime": name}) for name in trainer.runtimes]
+    able = (one for one in every if why_unwritten(trainer, _as_always(trainer, one)) is None)
+    return next(able, every[0])
+
+
+def why_unwritten(trainer: Trainer, job: Job) -> str | None:
+    """Why the trainer writes no layout of a job; null: it writes some."""
+    return _refusal(trainer, job, _layouts())
+
+
+def has_words_for_settings(trainer: Trainer, job: Job) -> bool:
+    """Are all small layouts written under the settings of a job that are without them?"""
+    small = [layout for layout in _layouts() if _refusal(trainer, job, [layout]) is not None]
+    if not small:
+        return True
+    plain = _plain(trainer, job)
+    return not any(layout in _written(trainer, plain) for layout in small) and (
+        why_unwritten(trainer, job) is None
+    )
+
+
+@cache
+def _written(trainer: Trainer, job: Job) -> tuple[Layout, ...]:
+    return tuple(one for one in _layouts() if _refusal(trainer, job, [one]) is None)
+
+
+def _plain(trainer: Trainer, job: Job) -> Job:
+    """The job under none of the settings that it could do without."""
+    return _as_always(trainer, job.model_copy(update={"options": type(job.options)()}))
+
+
+def rules_of_words(trainer: Trainer, job: Job) -> tuple[Rule, ...]:
+    """What layouts must respect for the trainer to have words for them, under any settings."""
+    return _rules(trainer, _plain(trainer, job))
+
+
+@cache
+def _rules(trainer: Trainer, job: Job) -> tuple[Rule, ...]:
+    traits = traits_of(job)
+    refused = (
+        (axis, _refused(trainer, job, axis, axis.tried(job, traits) or LEAST)) for axis in AXES
+    )
+    return tuple(_without(trainer, axis, values) for axis, values in refused if values)
+
+
+LISTED = 4
+"""Values that a rule names."""
+LEAST = (1.0,)
+"""Of an axis whose values are solved for."""
+
+
+def _refused(
+    trainer: Trainer, job: Job, axis: Axis, values: Iterable[object]
+) -> tuple[object, ...]:
+    """Of the values those that the trainer has no word for; larger degrees are as 2 is."""
+    verdicts: dict[object, bool] = {}
+    for value in values:
+        tried = 2 if type(value) is int and value > GPUS else value
+        if tried not in verdicts:
+            with_it = (one for layout in _layouts() if (one := _with(layout, axis, tried)))
+            verdicts[tried] = tried != axis.off and _refusal(trainer, job, with_it) is not None
+        verdicts[value] = verdicts[tried]
+    return tuple(value for value, refused in verdicts.items() if refused)
+
+
+def _without(trainer: Trainer, axis: Axis, values: tuple[object, ...]) -> Rule:
+    codes = [axis.number(value) for value in values]
+    texts = [axis.codec.text(value) for value in values]
+    listed = ", ".join(texts if len(texts) <= LISTED else (*texts[:LISTED], "..."))
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """The value is one of these."""
+        return np.isin(getattr(table, axis.column), codes)
+
+    return Rule(
+        name=f"{trainer.title}_writes_no_{axis.column}",
+        columns=frozenset({axis.column}),
+        broken=broken,
+        says=f"{trainer.title} has no word for {axis.name} = {listed}: leave --trainer "
+        "out, or use another",
+        source=f"what `plan export --trainer` writes for {trainer.title}",
+    )
+
+
+def _refusal(trainer: Trainer, job: Job, layouts: Iterable[Layout]) -> str | None:
+    """Why the trainer writes none of the layouts; null: it does, or nobody writes any."""
+    reasons = []
+    small = _small(job)
+    whole = small.model_copy(update={"model": job.model.model_copy(update={"trained": None})})
+    for layout in layouts:
+        try:
+            if job.runtime in trainer.runtimes:
+                EXPORTERS[job.runtime](whole, layout)
+        except PlanError:
+            continue
+        try:
+            trainer(small, layout)
+        except PlanError as error:
+            reasons.append(str(error))
+        else:
+            return None
+    return max(reasons, key=reasons.count, default=None)
+
+
+def _small(job: Job) -> Job:
+    """The job on a few GPUs."""
+    training = job.training.model_copy(update={"global_batch_size": 8 * GPUS})
+    group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": GPUS})
+    cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
+    update = {"cluster": cluster, "training": training, "reserve_bytes": PLENTY}
+    return job.model_copy(update=update)
+
+
+def _layouts() -> Iterator[Layout]:
+    for stage in STAGES:
+        for degrees in DEGREES:
+            yield _filled(Layout(**degrees, zero_stage=stage))
+
+
+def _with(layout: Layout, axis: Axis, value: object) -> Layout | None:
+    """The layout with another value, on as many GPUs; null: not on so few."""
+    field, _, part = axis.name.partition(".")
+    if part:
+        value = getattr(layout, field).model_copy(update={part: value})
+    try:
+        return _filled(Layout(**{**dict(layout), field: value}))
+    except (PlanError, ValueError):
+        return None
+
+
+def _filled(layout: Layout) -> Layout:
+    """With replicas on all GPUs that are left."""
+    return layout.model_copy(update={"dp": GPUS // (layout.tp * layout.cp * layout.pp)})

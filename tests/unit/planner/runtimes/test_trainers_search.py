@@ -1,0 +1,53 @@
+"""A search for a trainer answers what the trainer writes."""
+
+import pytest
+
+from tests.runtimes.plans import LLAMA, Z1, Z3, plan
+from trainplan.costmodel.architecture import Trained
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.questions import search
+from trainplan.planner.runtimes import TRAINERS
+
+MIXED, WHOLE = "qwen3-30b-a3b", {"dp": 16, "ep": 8, **Z1}
+
+
+def found(job, name):
+    return search(job, SearchOptions(trainer=name, only_answer=True, top=1))
+
+
+@pytest.mark.parametrize("name", ["axolotl", "nemo-rl", "slime"])
+def test_the_answer_is_written(name):
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("megatron-lm")
+    trainer = TRAINERS[name]
+    answer = found(trainer.chosen(job.model_copy(update={"reserve_bytes": 20 << 30})), name)
+    assert isinstance(answer, Plan)
+    assert trainer(answer.job, answer.best.layout).settings
+
+
+def test_settings_without_a_word_are_not_searched():
+    job = plan("a", MIXED, 2, WHOLE).job("megatron-lm")
+    trainer = TRAINERS["nemo-rl"]
+    overlapped = job.options.model_copy(update={"overlap_moe_a2a": True})
+    assert trainer.writes(job)
+    assert not trainer.writes(job.model_copy(update={"options": overlapped}))
+
+
+def test_layouts_without_a_word_break_a_rule():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z1}).job("megatron-lm")
+    says = [rule.says for rule in TRAINERS["nemo-rl"].rules(job)]
+    assert any("no word for vpp = 2" in one for one in says)
+    assert not any("tp = " in one for one in says)
+
+
+def test_adapters_are_in_fp32_where_a_trainer_has_them_so():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("accelerate")
+    trained = Trained(method="lora", rank=16, modules=("all",))
+    job = job.model_copy(update={"model": job.model.model_copy(update={"trained": trained})})
+    assert TRAINERS["trl"].runs(job).options.adapter_dtype == "fp32"
+
+
+def test_a_job_that_no_file_says_is_refused_with_the_reason():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("torchtitan")
+    with pytest.raises(UnsupportedError, match="axolotl trains plans of"):
+        found(job, "axolotl")
