@@ -128,7 +128,8 @@ def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
 def _column(config: LaunchConfig) -> str:
     """Whose words a launch takes: trainers over transformers all have those of its Trainer."""
     names = {flag.removeprefix("--") for flag, _ in config.settings}
-    return HUGGING_FACE if TRAINER in config.runtime and SAVES in names else config.runtime
+    is_trainer = TRAINER in config.runtime or config.runtime == "transformers"
+    return HUGGING_FACE if is_trainer and SAVES in names else config.runtime
 
 
 def _edited(file: ConfigFile, arguments: tuple[Argument, ...]) -> ConfigFile:
@@ -136,7 +137,8 @@ def _edited(file: ConfigFile, arguments: tuple[Argument, ...]) -> ConfigFile:
     text = file.text
     for one in arguments:
         key, value = one.flag.removeprefix("--"), " ".join(map(str, one.values))
-        text = re.sub(rf"^{re.escape(key)}: .*$", f"{key}: {value}", text, flags=re.MULTILINE)
+        there = rf"^( *{re.escape(key)}: ).*$"
+        text = re.sub(there, rf"\g<1>{value}", text, flags=re.MULTILINE)
     return replace(file, text=text)
 
 

@@ -103,6 +103,13 @@ def test_trainers_over_transformers_save_by_time():
         assert "save interval" not in line
 
 
+def test_arguments_of_the_trainer_itself_save_by_time():
+    config, _ = launched("transformers", model=preset("llama3-8b"), zero_stage=3)
+    assert any("save_steps: 200\n" in file.text for file in config.files)
+    assert any(note.startswith("set in your TrainingArguments: ") for note in config.notes)
+    assert not any("save interval" in one for one in config.notes if one.startswith("set in"))
+
+
 def test_trainers_over_megatron_are_given_none_of_its_options():
     config, clusters = of_trainer("verl", runtime="megatron-lm")
     assert not any(one.group == "operations" for one in config.arguments)
