@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
+from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import EntryPoint
@@ -77,7 +77,8 @@ def exported_runs(
     try:
         reference = made.first(made.alone())
     except PlanError as error:
-        return ExportedRuns(None, (), (f"{job.runtime}: {error}",))
+        why = str(error).removeprefix(f"{job.runtime}: ")
+        return ExportedRuns(None, (), (f"{job.runtime}: {why}",))
     others, not_started = [], list(made.plainer())
     for axis in (one for one in AXES if getattr(plan, one) > 1):
         try:
@@ -183,15 +184,16 @@ class _Made:
         """Of the first that the exporter writes.
 
         Raises:
-            PlanError: It writes none: the last reason.
+            PlanError: It writes none: the reason of the first.
         """
-        refusal: PlanError = SpecError("there is none")
+        refusal: PlanError | None = None
         for layout in layouts:
             for options in OPTIONS:
                 try:
                     return self.written(layout, options)
                 except PlanError as error:
-                    refusal = error
+                    refusal = refusal or error
+        assert refusal is not None, "layouts are given"
         raise refusal
 
     def written(self, layout: Layout, options: RuntimeOptions) -> ExportedRun:

@@ -56,6 +56,48 @@ def test_modules_that_lie_beside_a_script_are_python(make_job, runtime):
                 ast.parse(text, name)
 
 
+LORA = {"method": "lora", "rank": 16, "modules": ("q", "v")}
+KINDS = {
+    "dense": "llama3.1-8b",
+    "norms of queries": "qwen3-32b",
+    "experts": "mixtral-8x7b",
+    "hybrid": "nemotron-3-nano-30b-a3b",
+    "linear attention": "qwen3-next-80b-a3b",
+    "adapters": "llama3.1-8b",
+}
+SHRUNK = "only models whose layers all attend are shrunk and run"
+NO_ADAPTERS = "has no option for --train lora"
+WIDE_ADAPTERS = "--train lora is priced for 16 bits or fewer"
+NOT_STARTED = {
+    "megatron-lm": {"adapters": NO_ADAPTERS},
+    "megatron-bridge": {},
+    "fsdp2": {
+        "norms of queries": "does not build norms of queries",
+        "experts": "does not build experts",
+        "adapters": NO_ADAPTERS,
+    },
+    "torchtitan": {"adapters": NO_ADAPTERS},
+    "deepspeed": {"adapters": WIDE_ADAPTERS},
+    "accelerate": {"adapters": WIDE_ADAPTERS},
+    "transformers": {"adapters": WIDE_ADAPTERS},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("runtime", CPU_STARTS)
+def test_files_of_every_kind_of_model_start_or_are_refused_by_name(make_job, runtime, kind):
+    job = make_job(KINDS[kind], "1x8:h100-sxm")
+    trained = {"trained": LORA} if kind == "adapters" else {}
+    model = type(job.model).model_validate({**dict(job.model), **trained})
+    job = job.model_copy(update={"runtime": runtime, "model": model})
+    stage = 1 if runtime in ("megatron-lm", "megatron-bridge", "deepspeed") else 3
+    runs = exported_runs(job, Layout(dp=8, zero_stage=stage), 2, lambda needs: None)
+    attends = kind not in ("hybrid", "linear attention")
+    refused = NOT_STARTED[runtime].get(kind, "") if attends else SHRUNK
+    assert bool(runs.others) == (not refused), runs.not_started
+    assert refused in "".join(runs.not_started)
+
+
 def test_a_runtime_that_is_not_installed_is_said_and_starts_nothing(make_job):
     runs = runs_of(make_job, "deepspeed", Layout(dp=8), lacks=lambda needs: f"{needs[-1]} is gone")
     assert (runs.reference, runs.others) == (None, ())
