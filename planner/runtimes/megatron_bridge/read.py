@@ -230,7 +230,8 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
 def _held(problems: Iterable[Problem], causes: frozenset[str]) -> Iterator[Problem]:
     """Without those that hang on the shape, which no option says."""
     for one in problems:
-        if one.cause in causes or (one.verdict != "illegal" and not one.absent):
+        sure = one.verdict not in ("illegal", "ignored") and not one.absent
+        if one.cause in causes or sure:
             yield one
 
 
