@@ -13,7 +13,7 @@ from trainplan.costmodel.base.errors import PlanError, UnsupportedError
 from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.families.bridges import bridge_of, bridges
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.presets.presets import preset
@@ -205,3 +205,18 @@ def test_another_shape_in_keys_is_not_the_plan():
     more = (*config.arguments, assigned("model", "model.num_layers", "16"))
     found = read(replace(config, arguments=more), "torchrun", job.cluster)
     assert found.job.model.num_hidden_layers == 16
+
+
+@pytest.mark.parametrize("overlaps", [None, True])
+def test_shared_experts_overlap_as_planned_whatever_the_bridge_does(overlaps):
+    """Its own default is to overlap them."""
+    name, layout = "DeepseekV2ForCausalLM", Layout(dp=16, ep=8, zero_stage=1)
+    options = RuntimeOptions(overlap_shared_experts=overlaps)
+    job = job_of(spec(name)).model_copy(update={"options": options})
+    config = EXPORTERS[RUNTIME](job, layout)
+    names = [key for key, _ in config.settings]
+    assert names.count("model.moe_shared_expert_overlap") == 1
+    assert keys(config)["model.moe_shared_expert_overlap"] == ("true" if overlaps else "false")
+    found = read(config, "torchrun", job.cluster)
+    assert found.job.options.overlap_shared_experts is overlaps
+    assert estimate(found.job, layout) == estimate(job, layout)
