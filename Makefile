@@ -33,7 +33,8 @@ oracles: $(VENV)/.oracles
 	$(BIN)/python -m pytest -m oracle tests/oracles
 # Exported plans through the runtimes' own code, on a CPU. Clones nothing: variables name checkouts at
 # the commits in docs/how-to/check-exports-with-the-runtimes.md; a runtime without one is skipped.
-CHECKOUTS = MEGATRON_LM_PATH MEGATRON_BRIDGE_PATH ZERO_BUBBLE_PATH TORCHTITAN_PATH DEEPSPEED_PATH ACCELERATE_PATH
+CHECKOUTS = MEGATRON_LM_PATH MEGATRON_BRIDGE_PATH ZERO_BUBBLE_PATH TORCHTITAN_PATH DEEPSPEED_PATH ACCELERATE_PATH \
+	LLAMA_FACTORY_PATH AXOLOTL_PATH MS_SWIFT_PATH TRL_PATH
 runtimes: $(VENV)/.runtimes
 	@echo "Checkouts, set by you: $(foreach name,$(CHECKOUTS),$(name)=$($(name)))"
 	$(BIN)/python -m pytest -m runtime tests/runtimes

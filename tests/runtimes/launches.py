@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainplan.planner.launch.config import EntryPoint
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 
 RECORDER = f"""#!{sys.executable}
 import json, os, sys
@@ -27,7 +27,7 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config, given=(
     Variables that only the user knows are their names in small letters, but for those `given`.
     """
     job = plan.job(runtime)
-    config = edit(EXPORTERS[runtime](job, plan.layout))
+    config = edit((EXPORTERS if runtime in EXPORTERS else TRAINERS)[runtime](job, plan.layout))
     for file in config.files:
         (folder / file.name).write_text(file.text, "utf-8")
     launcher = LAUNCHERS["torchrun"]

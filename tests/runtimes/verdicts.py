@@ -35,6 +35,10 @@ CHECKOUTS = {
     "arctic-training": ("ARCTIC_TRAINING_PATH", "DEEPSPEED_PATH"),
     "accelerate": ("ACCELERATE_PATH",),
     "transformers": ("TRANSFORMERS_PATH",),
+    "llama-factory": ("LLAMA_FACTORY_PATH", "DEEPSPEED_PATH", "ACCELERATE_PATH"),
+    "axolotl": ("AXOLOTL_PATH", "DEEPSPEED_PATH", "ACCELERATE_PATH"),
+    "ms-swift": ("MS_SWIFT_PATH", "DEEPSPEED_PATH", "ACCELERATE_PATH"),
+    "trl": ("TRL_PATH", "DEEPSPEED_PATH", "ACCELERATE_PATH"),
 }
 """Variables that name the checkouts of a runtime: without one of them its tests are skipped."""
 
@@ -68,7 +72,12 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
         (folder / "trial").mkdir()
         tried = launch(PLANS[runtime][0], runtime, folder / "trial", as_a_trial)
         launches.append(tried | {"name": "a trial"})
-    checker = CHECKERS / f"check_{runtime.replace('-', '_')}.py"
+    return by_checker(runtime, launches)
+
+
+def by_checker(name: str, launches: list[dict]) -> dict[str, dict]:
+    """What the checker of a runtime or a trainer says of launches, by their names."""
+    checker = CHECKERS / f"check_{name.replace('-', '_')}.py"
     ran = subprocess.run(
         [sys.executable, str(checker)],
         input=json.dumps(launches),

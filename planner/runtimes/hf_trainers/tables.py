@@ -21,6 +21,8 @@ class Writes:
     name: str
     """As `plan export --trainer` has it."""
     commit: str
+    checked: str
+    """What its own code said of such files (tests/runtimes)."""
     module: str
     """What every rank runs."""
     file: str

@@ -80,7 +80,7 @@ def _export(
         UnsupportedError: The trainer has no word for a setting.
         PlanError: As the exporter of the runtime.
     """
-    for reason in lacking(job, layout, writes):
+    for reason in lacking(job, layout, table, writes):
         raise UnsupportedError(f"{table.title} {reason}")
     base = EXPORTERS[job.runtime](job, layout)
     for file in base.files:
@@ -112,7 +112,7 @@ def _export(
         base,
         runtime=f"{table.title} on {base.runtime}",
         runtime_version=writes.commit,
-        checked="",
+        checked=writes.checked,
         required_environment=(*variables.values(), *more),
         entry_point=ModuleEntry(writes.module),
         arguments=arguments,

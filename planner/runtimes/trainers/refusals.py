@@ -6,7 +6,7 @@ from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.accelerate import keys as mesh
-from trainplan.planner.runtimes.hf_trainers.tables import WRITTEN, Writes
+from trainplan.planner.runtimes.hf_trainers.tables import WRITTEN, Table, Writes
 from trainplan.planner.runtimes.training_script.write import WRITES
 
 COMMON = WRITES - {"tp"}
@@ -19,7 +19,7 @@ def is_narrow(job: Job) -> bool:
     return job.training.state_precision == "bf16" and job.runtime == mesh.RUNTIME
 
 
-def lacking(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
+def lacking(job: Job, layout: Layout, table: Table, writes: Writes) -> Iterator[str]:
     """What the trainer has no word for, and who has."""
     for axis in AXES:
         if not axis.is_off(layout) and axis.name not in COMMON | _axes(job, writes):
@@ -32,6 +32,11 @@ def lacking(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
         if not has(writes):
             others = [name for name, one in OTHERS.items() if has(one)]
             yield f"has no word for {what}: {_instead(others)}"
+    if table.ulysses and job.model.num_key_value_heads % layout.cp:
+        yield (
+            f"shares {job.model.num_key_value_heads} heads of keys over cp = {layout.cp} ranks by "
+            "a ring, which is not priced: use a cp that divides them, or leave --trainer out"
+        )
     if job.training.loss_tokens < 1:
         yield "computes the logits of all tokens: use loss_tokens=1, or leave --trainer out"
     for name, value in always(job).items():

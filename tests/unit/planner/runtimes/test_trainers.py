@@ -8,6 +8,7 @@ from tests.runtimes.plans import DRIVES, FULL, LLAMA, Z1, Z2, Z3, plan
 from trainplan.costmodel.architecture import Trained
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.job import with_trained
 from trainplan.costmodel.layout.layout import OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.constants import machine_of
@@ -173,9 +174,70 @@ def test_what_a_trainer_has_no_word_for_is_named(runtime, one, says):
         TRAINERS["llama-factory"](one.job(runtime), one.layout)
 
 
+def test_a_ring_between_ranks_that_share_heads_is_named():
+    one = plan("a", LLAMA, 2, {"cp": 16, "dp": 1, **Z3, **FULL}, seq=65536)
+    with pytest.raises(UnsupportedError, match="ms-swift shares 8 heads of keys over cp = 16"):
+        TRAINERS["ms-swift"](one.job("deepspeed"), one.layout)
+
+
 def test_adapters_in_another_type_than_the_trainer_has_them_are_named():
     one = plan("a", LLAMA, 1, {"dp": 8, "zero_stage": 0})
     job = adapting(one, "accelerate", "lora")
     narrow = job.model_copy(update={"options": one.job("accelerate").options})
     with pytest.raises(UnsupportedError, match="in fp32: search with --option adapter_dtype=fp32"):
         TRAINERS["llama-factory"](narrow, one.layout)
+
+
+TWELVE = {
+    "dense": ("deepspeed", plan("", LLAMA, 1, {"dp": 8, **Z3, **FULL}), "full"),
+    "dense, larger": ("accelerate", plan("", "llama3.1-70b", 8, {"dp": 64, **Z3, **FULL}), "full"),
+    "experts": ("deepspeed", plan("", "qwen3-30b-a3b", 4, {"dp": 32, **Z3, **FULL}), "full"),
+    "hybrid": ("accelerate", plan("", "qwen3-next-80b-a3b", 8, {"dp": 64, **Z3, **FULL}), "full"),
+    "tower": ("deepspeed", plan("", "qwen3-vl-30b-a3b", 4, {"dp": 32, **Z3, **FULL}), "full"),
+    "frozen tower": (
+        "deepspeed", plan("", "qwen3-vl-30b-a3b", 4, {"dp": 32, **Z3, **FULL}), "frozen:tower",
+    ),
+    "adapters": (
+        "accelerate",
+        plan("", LLAMA, 1, {"dp": 8, "zero_stage": 0, **FULL}, adapter_dtype="fp32"),
+        "lora:rank=16",
+    ),
+    "4-bit weights": ("deepspeed", plan("", LLAMA, 1, {"dp": 8, **Z1, **FULL}), "qlora:rank=16"),
+    "frozen layers": ("deepspeed", plan("", LLAMA, 1, {"dp": 8, **Z1}), "frozen:layers=0-9"),
+    "long, sequence ranks": (
+        "deepspeed", plan("", LLAMA, 1, {"cp": 4, "dp": 2, **Z3, **FULL}, seq=65536), "full",
+    ),
+    "long, mesh": (
+        "accelerate", plan("", LLAMA, 1, {"cp": 4, "dp": 2, **Z3, **FULL}, seq=65536), "full",
+    ),
+    "long, tiles": (
+        "deepspeed", plan("", LLAMA, 1, {"dp": 8, "tiled_mlp": True, **Z3, **FULL}, seq=32768),
+        "full",
+    ),
+}  # fmt: skip
+"""Jobs of every kind: runtime, plan and what is trained."""
+WHO = {
+    **dict.fromkeys(TWELVE, ("llama-factory", "axolotl", "ms-swift", "trl")),
+    "frozen tower": ("llama-factory", "ms-swift"),
+    "frozen layers": (),
+    "long, sequence ranks": ("ms-swift",),
+    "long, mesh": ("trl",),
+    "long, tiles": (),
+}
+"""Trainers that have words for each; the rest refuse it, in a line that names who has."""
+
+
+@pytest.mark.parametrize("trainer", OVER_TRANSFORMERS)
+@pytest.mark.parametrize("name", TWELVE)
+def test_a_job_becomes_files_or_is_refused_by_name(name, trainer):
+    runtime, one, some = TWELVE[name]
+    job = one.job(runtime)
+    job = job.model_copy(update={"model": with_trained(job.model, some)})
+    if trainer in WHO[name]:
+        config = TRAINERS[trainer](job, one.layout)
+        assert config.files or config.arguments
+        return
+    with pytest.raises(UnsupportedError, match="has no word for") as refused:
+        TRAINERS[trainer](job, one.layout)
+    assert all(other in str(refused.value) for other in WHO[name])
+    assert str(refused.value).endswith("leave --trainer out")
