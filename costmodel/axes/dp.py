@@ -69,14 +69,16 @@ def replicas_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_share_optimizer zero_stage dp_replicate",
-    "replicas_share_optimizer needs zero_stage=3 and dp_replicate > 1: leave it out",
+    "replicas_share_optimizer zero_stage dp_replicate dp cp",
+    "replicas_share_optimizer needs zero_stage=3 and 1 < dp_replicate < dp * cp: use zero_stage 1, "
+    "or leave it out",
     "NVIDIA/Megatron-LM @d98e8a64 core/distributed/fsdp/src/megatron_fsdp/"
     "param_and_grad_buffer.py:2504",
 )
 def replicas_share_shards(job: Job, table: LayoutTable) -> BoolColumn:
     """ZeRO-1 among the copies of what ZeRO-3 has sharded."""
     shards = (table.zero_stage == 3) & (table.dp_replicate > 1)
+    shards = shards & (table.dp_replicate < table.dp * table.cp)
     return np.asarray((table.replicas_share_optimizer == 1) & ~shards)
 
 

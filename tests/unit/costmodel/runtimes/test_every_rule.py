@@ -143,6 +143,7 @@ ROWS = {
     "replicas_share_shards": (
         of(
             {"dp": 8, "zero_stage": 3, "replicas_share_optimizer": 1},
+            {"dp": 8, "zero_stage": 3, "dp_replicate": 8, "replicas_share_optimizer": 1},
             {"dp": 8, "zero_stage": 2, "dp_replicate": 2, "replicas_share_optimizer": 1},
         ),
         of({"dp": 8, "zero_stage": 3, "dp_replicate": 2, "replicas_share_optimizer": 1}, {}),
