@@ -123,9 +123,14 @@ def built_notes(job: Job, traits: RuntimeTraits, layout: Layout, bridge: Bridge)
 
 def _model_notes(job: Job, bridge: Bridge) -> Iterator[str]:
     model = job.model
+    weights = (
+        "the frozen weights are those of PRETRAINED_CHECKPOINT"
+        if model.trained
+        else "LOAD_WEIGHTS=1 starts from its weights, and otherwise they are drawn anew"
+    )
     yield (
         "the recipe compares layers, widths and vocabulary of HF_MODEL with the plan, and nothing "
-        "else of it; LOAD_WEIGHTS=1 starts from its weights, and otherwise they are drawn anew"
+        f"else of it; {weights}"
     )
     if bridge.remote:
         yield "HF_MODEL brings code of its own for its configuration, which is run: trust it first"

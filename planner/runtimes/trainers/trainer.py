@@ -30,6 +30,8 @@ class Trainer:
     """What writes its files; the job is of one of the runtimes."""
     always: Callable[[Job], Mapping[str, object]] = lambda job: {}
     """Options of the runtime that it has whatever a plan says."""
+    kept_free: Callable[[Job], int] = lambda job: 0
+    """Bytes of each GPU that it needs for more than what trains, at least."""
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The files of one layout, and what starts them.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainplan.costmodel.axes import AXES, Axis
-from trainplan.costmodel.base import PlanError, UnsupportedError
+from trainplan.costmodel.base import GIB, PlanError, UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
@@ -46,7 +47,7 @@ STAGES = (1, 3, 0, 2)
 
 
 def under_trainer(trainer: Trainer, job: Job) -> Job:
-    """The job with what the trainer has whatever a plan says, where it states nothing else.
+    """The job with what the trainer has and needs, where it states nothing else.
 
     Raises:
         UnsupportedError: The trainer writes no layout of it; the message says why.
@@ -54,7 +55,14 @@ def under_trainer(trainer: Trainer, job: Job) -> Job:
     under = _as_always(trainer, job)
     if reason := why_unwritten(trainer, under):
         raise UnsupportedError(reason)
-    return under
+    least = trainer.kept_free(job)
+    if 0 < job.reserve_bytes < least:
+        raise UnsupportedError(
+            f"{trainer.title} generates on the GPUs that train, and its engine takes at least "
+            f"{least / GIB:.1f} GiB of each: give --reserve {ceil(least / GIB)}GiB or more, or "
+            "leave it out"
+        )
+    return under.model_copy(update={"reserve_bytes": job.reserve_bytes or least})
 
 
 def _as_always(trainer: Trainer, job: Job) -> Job:
@@ -118,13 +126,16 @@ LEAST = (1.0,)
 def _refused(
     trainer: Trainer, job: Job, axis: Axis, values: Iterable[object]
 ) -> tuple[object, ...]:
-    """Of the values those that the trainer has no word for; larger degrees are as 2 is."""
+    """Of the values those that the trainer has no word for.
+
+    Degrees that leave a small layout no replicas, which many runtimes refuse, are as 2 is.
+    """
     verdicts: dict[object, bool] = {}
     for value in values:
-        tried = 2 if type(value) is int and value > GPUS else value
+        tried = 2 if type(value) is int and value >= GPUS else value
         if tried not in verdicts:
             with_it = (one for layout in _layouts() if (one := _with(layout, axis, tried)))
-            verdicts[tried] = tried != axis.off and _refusal(trainer, job, with_it) is not None
+            verdicts[tried] = _refusal(trainer, job, with_it) is not None
         verdicts[value] = verdicts[tried]
     return tuple(value for value, refused in verdicts.items() if refused)
 

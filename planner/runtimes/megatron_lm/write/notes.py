@@ -24,10 +24,10 @@ def training_notes(job: Job) -> Iterator[str]:
         "are common values, not part of the plan: change them freely"
     )
     if job.training.tokens is None:
-        yield f"the job has no number of tokens: --train-iters {PLACEHOLDER_STEPS} is a placeholder"
+        yield f"the job has no number of tokens: {PLACEHOLDER_STEPS} steps are a placeholder"
     yield (
-        "--vocab-size is the model's; a tokenizer with more entries needs a larger one, which adds "
-        "memory"
+        "the vocabulary is the model's; a tokenizer with more entries needs a larger one, which "
+        "adds memory"
     )
 
 

@@ -40,6 +40,41 @@ def test_layouts_without_a_word_break_a_rule():
     assert not any("tp = " in one for one in says)
 
 
+def test_degrees_that_fill_a_small_layout_break_a_rule_too():
+    job = plan("a", LLAMA, 4, {"dp": 32, **Z3}).job("accelerate")
+    says = [rule.says for rule in TRAINERS["llama-factory"].rules(job)]
+    assert any("no word for tp = 2, 4, 8, 16" in one for one in says)
+
+
+def test_a_value_that_switches_off_what_a_trainer_always_has_breaks_a_rule():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z1}).job("megatron-lm")
+    says = [rule.says for rule in TRAINERS["slime"].rules(job)]
+    assert any("no word for zero_stage = 0" in one for one in says)
+
+
+@pytest.mark.parametrize("name", ["verl", "slime", "nemo-rl"])
+def test_the_least_that_an_engine_takes_is_kept_free(name):
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z1}).job("megatron-lm")
+    trainer = TRAINERS[name]
+    least = trainer.kept_free(job)
+    assert least >= 2 * 2 * 8.03e9 / 8  # 16-bit weights on 8 GPUs are half of it
+    under = trainer.runs(job)
+    assert under.reserve_bytes == least
+    answer = found(job, name)
+    notes = trainer(answer.job, answer.best.layout).notes
+    assert any("that the estimate leaves free" in note for note in notes)
+    assert (
+        trainer.runs(job.model_copy(update={"reserve_bytes": 20 << 30})).reserve_bytes == 20 << 30
+    )
+    with pytest.raises(UnsupportedError, match="give --reserve 4GiB or more"):
+        trainer.runs(job.model_copy(update={"reserve_bytes": 1 << 30}))
+
+
+def test_an_engine_is_beside_no_trainer_that_only_tunes():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("accelerate")
+    assert TRAINERS["axolotl"].runs(job).reserve_bytes == 0
+
+
 def test_adapters_are_in_fp32_where_a_trainer_has_them_so():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("accelerate")
     trained = Trained(method="lora", rank=16, modules=("all",))
