@@ -241,8 +241,8 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
 def update_ranks(table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
     """Ranks that share the optimizer of dense states and of routed experts.
 
-    Source: `shard_ranks`, `expert_shard_ranks`; Megatron-LM @d98e8a64
-    docs/user-guide/features/megatron_fsdp.md, Hybrid-FSDP memory profile.
+    Source: `shard_ranks`, `expert_shard_ranks`; Megatron-LM @d98e8a64, guide of Megatron-FSDP,
+    memory profile of Hybrid-FSDP.
     """
     copies = np.where(table.replicas_share_optimizer == 1, table.dp_replicate, 1)
     return shard_ranks(table) * copies, expert_shard_ranks(table) * copies

@@ -60,6 +60,7 @@ RUN_BY_MEGATRON = {
     "layers of a mixer or a feed-forward alone",
     "a gate on attention's output",
 }
+OF_BRIDGE = {"a gate on attention's output by head"}  # its models/stepfun
 
 
 def test_runtimes_that_train_the_model_s_own_code_have_its_layers():
@@ -96,6 +97,7 @@ def test_a_runtime_without_such_layers_refuses_them(runtime, part):
     megatron = {"megatron-lm", "megatron-bridge"}
     nemo = {"Mamba-2", "layers of a mixer or a feed-forward alone"}
     runs = part in RUN_BY_MEGATRON if runtime in megatron else runtime == "nemo" and part in nemo
+    runs = runs or (runtime == "megatron-bridge" and part in OF_BRIDGE)
     if RUNTIMES[runtime].layers == OF_TRANSFORMERS:
         runs = part != "sparse attention"
     rule = executes_layers(RUNTIMES[runtime])

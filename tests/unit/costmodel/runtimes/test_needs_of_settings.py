@@ -40,6 +40,8 @@ def starts(gpu, text):
     nvlink = spec.link.startswith("NVLink") and spec.nvlink_domain >= spec.gpus_per_node
     if text.startswith("moe_dispatcher"):
         return nvlink and spec.architecture in ("ampere", "hopper", "blackwell")
+    if text.startswith("fp8_attention"):
+        return spec.architecture in ("hopper", "blackwell", "rubin")
     if text.startswith("overlap_tp_comm"):
         geforce = gpu.startswith("rtx") and "pro" not in gpu
         return spec.vendor in ("nvidia", "amd") and not geforce
