@@ -71,7 +71,10 @@ ACCELERATE = replace(
     layers=OF_TRANSFORMERS,
     gradients=replace(FSDP2.gradients, message_bytes=2),  # dataclasses.py, set_mixed_precision
     # dataclasses.py, TorchContextParallelConfig gathers by default
-    communication=Communication(context_exchange="all_gather", gathers_query_heads=True),
+    # transformers distributed/tensor_parallel.py, colwise_gather_output of lm_head
+    communication=Communication(
+        context_exchange="all_gather", gathers_query_heads=True, gathers_logits=True
+    ),
     pipeline=ALONE,
     # transformers training_args.py, OptimizerNames; the one in 8 bits is torchao's, which FSDP2
     # shards as any other

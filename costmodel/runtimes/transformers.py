@@ -199,8 +199,6 @@ TRANSFORMERS = replace(
     # accelerate utils/dataclasses.py: gradient_as_bucket_view is false
     gradients=replace(ACCELERATE.gradients, message_bytes=4, keeps_buckets=True),
     sharding=replace(ACCELERATE.sharding, version=0),
-    # distributed/tensor_parallel.py, colwise_gather_output of lm_head
-    communication=replace(ACCELERATE.communication, gathers_logits=True),
     # modeling_layers.py, every_n_layers of activation_checkpointing_kwargs
     recompute=replace(ACCELERATE.recompute, layers="every_kth"),
     optimizers=(  # training_args.py, OptimizerNames

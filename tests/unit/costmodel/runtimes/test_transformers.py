@@ -1,5 +1,7 @@
 """The Trainer of transformers: what it runs beside Accelerate, and what that takes."""
 
+from dataclasses import replace
+
 import pytest
 
 from trainplan.cli.pages.parts.evidence import interval_lines
@@ -60,8 +62,12 @@ def test_buckets_of_replicas_hold_gradients_a_second_time(job_of):
 
 def test_tensor_ranks_take_the_loss_of_all_logits(job_of):
     """`lm_head` is colwise_gather_output: each rank has all of them, in 16 bits and in fp32."""
-    layout = {"dp": 4, "tp": 2, "zero_stage": 3}
-    whole, part = (priced(job_of(name), **layout) for name in ("transformers", "accelerate"))
+    job = job_of()
+    on = context_of(job, machine_for(job))
+    own_part = replace(on.traits.communication, gathers_logits=False)
+    table = LayoutTable.of([Layout(dp=4, tp=2, zero_stage=3)])
+    contexts = (on, replace(on, traits=replace(on.traits, communication=own_part)))
+    whole, part = (price(one.with_table(table)) for one in contexts)
     logits = 2048 * VOCABULARY / 2
     more = whole.memory.transients - part.memory.transients
     assert more.max() == pytest.approx(14 * logits, rel=0.01)
