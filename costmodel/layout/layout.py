@@ -90,7 +90,8 @@ class OffloadSpec(Spec):
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         """As `_read` reads it."""
         values = dict(handler(self))
-        values["parameters_tier"] = values.pop("parameters")
+        if "parameters" in values:  # not where defaults are left out
+            values["parameters_tier"] = values.pop("parameters")
         return values
 
     @model_validator(mode="after")

@@ -140,6 +140,8 @@ def _every_layout(job: Job) -> LayoutTable:
     """The grid, with the fractions of the optimizer in tenths beside."""
     space, rule_filter = Space(context_for(job)), RuleFilter(job, rules_of_job(job))
     below = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
+    if not len(below):  # under other settings nothing may be legal
+        return below
     table, _ = memory_policies(space, below)
     known = space.traits.offloading.optimizer_step is not None
     return LayoutTable.concat(

@@ -148,7 +148,7 @@ class Tally:
         """Take note of one."""
         self.tried[where] += 1
         self.fit += figure < inf
-        gain = 1 - figure / floor
+        gain = 1 - figure / floor if floor else 0.0  # a stopped search may bound nothing
         if where not in (INSIDE, ANY_SPLIT) and gain > self.gain.get(where, (0.0, ""))[0]:
             self.gain[where] = gain, finding()
 

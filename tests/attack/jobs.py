@@ -103,6 +103,11 @@ LONG = (
 """Searches of both are stopped early: what they know by then has to hold, too."""
 RANDOM = (*RUNTIMES, *3 * ("megatron-lm", "torchtitan"))
 """Runtimes of random jobs: all, most often the two with most to choose."""
+FREED = (
+    *2 * ((),),
+    *((f"{axis}=free",) for axis in ("offload_modules", "dp_replicate", "gtp", "egtp")),
+)
+"""What random jobs ask the search to try."""
 
 
 def random_case(random: Random) -> Case:
@@ -117,7 +122,7 @@ def random_case(random: Random) -> Case:
         runtime=random.choice(RANDOM),
         memory_gib=random.choice((None, random.uniform(1.2, 6.0), random.uniform(2.0, 4.0))),
         host=random.choice((None, random_host(random))),
-        fix=random.choice(((), (), ("offload_modules=free",), ("dp_replicate=free",))),
+        fix=random.choice(FREED),
     )
 
 
