@@ -255,7 +255,7 @@ class Job(Spec):
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""
     may_replicate_shards: bool = False
-    """A search tries `dp_replicate` under ZeRO-1, too."""
+    """A search tries `dp_replicate` under ZeRO-1 and `replicas_share_optimizer`, too."""
     may_shard_matrices: bool = False
     """A search tries `gtp` and `egtp`, too."""
 

@@ -89,8 +89,9 @@ class Choice:
 
     @property
     def replicates(self) -> bool:
-        """Does it ask for shards in groups, which no search tries unasked under ZeRO-1?"""
-        return self.field == "dp_replicate" and self.value != 1 and not self.excluded
+        """Does it ask for groups of shards under ZeRO-1, or for such that share the optimizer?"""
+        off = {"dp_replicate": 1, "replicas_share_optimizer": 0}.get(self.field, self.value)
+        return self.value != off and not self.excluded
 
     @property
     def cuts_matrices(self) -> bool:
