@@ -128,7 +128,7 @@ def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
 def _column(config: LaunchConfig) -> str:
     """Whose words a launch takes: trainers over transformers all have those of its Trainer."""
     names = {flag.removeprefix("--") for flag, _ in config.settings}
-    is_trainer = TRAINER in config.runtime or config.runtime == "transformers"
+    is_trainer = TRAINER in config.runtime or config.runtime in _table()["huggingface_runtimes"]
     return HUGGING_FACE if is_trainer and SAVES in names else config.runtime
 
 
