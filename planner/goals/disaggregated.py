@@ -151,7 +151,7 @@ def _answer(job: Job, split: _Split, reached: Reached) -> _Answer | None:
     if finalists is None or reached.target is None:
         return None
     machine, best = split.decoder.machine, None
-    seconds = step_seconds(split.decoder.with_table(finalists))
+    seconds = step_seconds(reached.context.with_table(finalists))  # under its settings
     for row, step_s in enumerate(seconds.tolist()):
         layout = finalists.row(row)
         tower = _tower(split.on_tower, waiting_samples(job, layout))

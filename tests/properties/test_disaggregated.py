@@ -186,3 +186,10 @@ def test_samples_that_do_not_fit_into_the_sequence_are_refused(make_job):
     job = seeing(make_job, "1x4:h100-sxm", 16, {"samples_per_sequence": 9})
     with pytest.raises(SpecError, match=r"9 samples of 256 tokens .* seq_length = 2048"):
         search(job, SearchOptions(**EXACT))
+
+
+def test_the_decoder_is_priced_under_the_settings_of_its_answer(make_job):
+    """20 micro batches on 6 ranks run in groups of 7 alone, which is a setting."""
+    job = seeing(make_job, "1x8:h100-sxm", 20, {})
+    plan = search(job, SEPARATE.model_copy(update={"search_options": "safe"}))
+    assert plan.apart.decoder_step_s == pytest.approx(plan.best.estimate.step_time_s, rel=1e-12)
