@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import (
     FeedForward,
+    LinearAttentionSpec,
     Mixer,
     MlaSpec,
     ModelSpec,
@@ -18,6 +19,9 @@ from trainplan.planner.runtimes.megatron_lm.read.releases import GATED_GELU
 
 POSITIONS = {"rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
 """Kinds of the cost model; all others are tables."""
+LINEAR = ("gdn", "gated_delta_net")
+"""Names of linear attention by the gated delta rule, the second an older one."""
+OUTPUT_GATE = "attention_output_gate"
 NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
 
 
@@ -80,6 +84,7 @@ def model_fields(arguments: Arguments, vocab_size: int) -> dict[str, object]:
         "tie_word_embeddings": not arguments.on(keys.UNTIED),
         "num_nextn_predict_layers": arguments.count(keys.PREDICTIONS),
         "mla": _latent(arguments) if latent else None,
+        **({"attention_output_gate": "elementwise"} if arguments.on(OUTPUT_GATE) else {}),
         **_activation(arguments),
         **_window(arguments, layers or 0, experts),
         **(_rope(arguments, latent=latent) if kind == "rope" else {}),
@@ -112,20 +117,41 @@ def _activation(arguments: Arguments) -> dict[str, object]:
 
 
 def _window(arguments: Arguments, layers: int, experts: MoeSpec | None) -> dict[str, object]:
-    """Every n-th layer sees all, or those that a list gives 0; without either all have windows."""
+    """Every n-th layer sees all, or those a list gives 0; others have windows, or are linear."""
     window, skip = arguments.integers(keys.WINDOW), arguments.value(keys.WINDOW_SKIPS)
     if not layers:
         return {"moe": experts}
     feed_forwards = _feed_forwards(arguments, layers, experts)
+    if arguments.text(keys.VARIANT) in LINEAR:
+        linears = _but_every(arguments.value("linear_attention_freq"), layers)
+        kinds: list[Mixer] = ["linear_attention" if one else "full_attention" for one in linears]
+        placed = placed_layers(kinds, experts, feed_forwards)
+        return {"linear_attention": _linear(arguments), **placed}
     if len(window) != 2:
         return placed_layers(["full_attention"] * layers, experts, feed_forwards)
-    slides = [True] * layers
-    if isinstance(skip, int) and skip > 0:
-        slides = [(i + 1) % skip != 0 for i in range(layers)]
-    elif isinstance(skip, tuple) and len(skip) == layers:
-        slides = [one == 1 for one in skip]
+    slides = _but_every(skip, layers)
     mixers: list[Mixer] = ["sliding_attention" if one else "full_attention" for one in slides]
     return {"sliding_window": window[0] + 1, **placed_layers(mixers, experts, feed_forwards)}
+
+
+def _but_every(pattern: object, layers: int) -> list[bool]:
+    """All layers but each n-th, or those that a list gives 1; without either all."""
+    if isinstance(pattern, int) and pattern > 0:
+        return [(i + 1) % pattern != 0 for i in range(layers)]
+    if isinstance(pattern, tuple) and len(pattern) == layers:
+        return [one == 1 for one in pattern]
+    return [True] * layers
+
+
+def _linear(arguments: Arguments) -> LinearAttentionSpec:
+    """Source: Megatron-LM @d98e8a64 `core/transformer/transformer_config.py:363`."""
+    return LinearAttentionSpec(
+        num_key_heads=arguments.count("linear_num_key_heads"),
+        num_value_heads=arguments.count("linear_num_value_heads"),
+        key_head_dim=arguments.count("linear_key_head_dim"),
+        value_head_dim=arguments.count("linear_value_head_dim"),
+        conv_kernel=arguments.count("linear_conv_kernel_dim"),
+    )
 
 
 def _feed_forwards(

@@ -130,3 +130,11 @@ def test_copies_that_share_an_optimizer_come_back(runtime):
     reading = read(config, "torchrun", job.cluster)
     assert reading.layout == layout
     assert reading.legal, reading.problems
+
+
+def test_linear_attention_comes_back():
+    layout = Layout(dp=16, ep=8, zero_stage=1)
+    job, config = exported("megatron-lm", "qwen3-next-80b-a3b", layout)
+    reading = read(config, "torchrun", job.cluster)
+    assert reading.job.model == job.model
+    assert not [one for one in reading.problems if one.verdict == "unmodelled"]
