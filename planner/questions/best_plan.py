@@ -95,7 +95,7 @@ def search(
     """
     options = options or SearchOptions()
     job = allowed(options.trained(job), options.choices)
-    if options.only_written and options.tower != "apart":
+    if options.only_written and options.tower != "apart" and not options.trainer:
         check_able(job)
     check_model(job)
     budget, late = budget or Unlimited(), False

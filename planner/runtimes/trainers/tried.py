@@ -78,8 +78,16 @@ def on_its_runtime(trainer: Trainer, job: Job) -> Job:
 
 
 def why_unwritten(trainer: Trainer, job: Job) -> str | None:
-    """Why the trainer writes no layout of a job; null: it writes some."""
-    return _refusal(trainer, job, _layouts())
+    """Why the trainer writes no layout of a job, or its runtime none; null: some are written."""
+    small, reasons = _small(job), []
+    for layout in _layouts():
+        try:
+            trainer(small, layout)
+        except PlanError as error:
+            reasons.append(str(error))
+        else:
+            return None
+    return max(reasons, key=reasons.count)
 
 
 def has_words_for_settings(trainer: Trainer, job: Job) -> bool:

@@ -86,3 +86,13 @@ def test_a_job_that_no_file_says_is_refused_with_the_reason():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("torchtitan")
     with pytest.raises(UnsupportedError, match="axolotl trains plans of"):
         found(job, "axolotl")
+
+
+def test_adapters_that_a_trainer_adds_itself_are_searched_on_a_runtime_without_them():
+    job = plan("a", LLAMA, 1, {"dp": 8, **Z1}).job("megatron-lm")
+    trained = Trained(method="lora", rank=16, modules=("all",))
+    job = job.model_copy(update={"model": job.model.model_copy(update={"trained": trained})})
+    answer = found(job.model_copy(update={"reserve_bytes": 20 << 30}), "verl")
+    assert TRAINERS["verl"](answer.job, answer.best.layout).settings
+    with pytest.raises(UnsupportedError, match="slime has no key for --train lora"):
+        found(job, "slime")
