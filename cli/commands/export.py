@@ -168,15 +168,11 @@ class _Launch:
     """Inside that of the output."""
 
 
-Configure = Callable[[Job, Layout], LaunchConfig]
-"""The launch of a layout."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Way:
     """How a layout is started."""
 
-    configure: Configure
+    configure: Callable[[Job, Layout], LaunchConfig]
     launcher: str
     operations: bool
     """Are those of a production launch written?"""
@@ -246,7 +242,9 @@ def _step_seconds(text: str) -> float:
     return seconds
 
 
-def _of_one_rank(plan: Path, candidate: int | None, configure: Configure, rank: int) -> _Launch:
+def _of_one_rank(
+    plan: Path, candidate: int | None, configure: Callable[[Job, Layout], LaunchConfig], rank: int
+) -> _Launch:
     """What runs one rank alone."""
     text, job, layout, _ = _read(plan, candidate)
     config = configure(job, layout)

@@ -294,8 +294,8 @@ def test_a_search_refuses_a_runtime_that_cannot_run_the_model_and_chooses_one_th
     stated = plan("search", *job, "--runtime", "megatron-lm")
     assert stated.code == 2
     assert stated.err.splitlines()[0] == (
-        f"plan: error: {FEATURE}; accelerate, deepspeed and arctic-training can: use --runtime "
-        "accelerate, or leave it out"
+        f"plan: error: {FEATURE}; accelerate, deepspeed, arctic-training and transformers can: use "
+        "--runtime accelerate, or leave it out"
     )
     shown, written = (plan("search", *job, *more) for more in ((), ("--json",)))
     first = "runtime accelerate, which shards any model of transformers"

@@ -39,7 +39,7 @@ def test_a_page_says_what_the_model_sees(wanted):
     assert "2 samples a sequence, each of 256 patches and 64 tokens · trained" in " ".join(
         page.split()
     )
-    assert "runtime accelerate, which" in page
+    assert "runtime megatron-bridge, which" in page
     assert "megatron-lm cannot express a vision tower" in " ".join(page.split())
     assert "assumed: a sample" not in page
 

@@ -110,11 +110,15 @@ def grown(axis, table):
 
 def fits_twice(axis, table, experts):
     """Rows in which an axis may be twice as large."""
-    ranks = {"ep": table.tp * table.cp * table.dp, "dp_replicate": table.dp}
-    taken = {"ep": table.ep * table.etp, "dp_replicate": table.dp_replicate}
+    expert = table.ep * table.etp
+    every = table.tp * table.cp * table.dp
+    ranks = {"ep": every, "dp_replicate": table.dp, "gtp": table.dp, "egtp": every // expert}
+    taken = {"ep": expert, "dp_replicate": table.dp_replicate, "gtp": table.gtp, "egtp": table.egtp}
     name = "ep" if axis.name == "etp" else axis.name
     whole = ranks.get(name, 0) % (2 * taken.get(name, 1)) == 0
-    return np.broadcast_to(whole & (experts or axis.name not in ("ep", "etp")), len(table))
+    if name in ("gtp", "egtp"):  # rules refuse them with ZeRO-2 and 3, which cut what they cut
+        whole = whole & (table.zero_stage < 2)
+    return np.broadcast_to(whole & (experts or axis.name not in ("ep", "etp", "egtp")), len(table))
 
 
 @examples(1, by_night=2)

@@ -258,6 +258,10 @@ def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> T
 
 def _breaks(name: str, request: Request, cluster: ClusterSpec, facts: Facts) -> bool:
     """Would a launch of such arguments break a rule of the cost model, or be none?"""
+    times = max(1, (facts.world or 0) // cluster.num_gpus)
+    first, *others = cluster.groups
+    first = first.model_copy(update={"num_nodes": first.num_nodes * times})
+    cluster = cluster.model_copy(update={"groups": (first, *others)})
     job, layout, *_ = _question(facts.arguments, cluster, request, None)
     if job is None or layout is None:
         return True

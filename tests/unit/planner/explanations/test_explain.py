@@ -109,7 +109,8 @@ def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(m
     assert settings(dense.model_copy(update={"runtime": "fsdp2"}), Layout(dp=8)) == []
     moe = make_job("small-moe", "1x8:h100-sxm", 16)
     dispatchers = ["moe_dispatcher=hybridep", "moe_dispatcher=deepep"]
-    experts = ["cuda_graph=partial", *dispatchers, "overlap_moe_a2a=true", *stored]
+    overlaps = ["overlap_moe_a2a=true", "overlap_shared_experts=true"]
+    experts = ["cuda_graph=partial", *dispatchers, *overlaps, *stored]
     assert settings(moe, Layout(dp=8, ep=8)) == experts
     assert settings(moe, Layout(dp=8)) == ["cuda_graph=partial", *stored]
     bridge = moe.model_copy(update={"runtime": "megatron-bridge"})
