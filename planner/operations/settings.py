@@ -75,7 +75,7 @@ def with_operations(
     written = _settings(config, filled)
     handles = any("-signal" in one.flag or "_signal" in one.flag for one in written.arguments)
     restarts = 0 if config.by_ray else _restarts(cluster, way, ordered=ordered)
-    binds = launcher != "mpi" and not (config.by_ray or cluster.on_cpu)
+    binds = way.get("binds", True) and not (config.by_ray or cluster.on_cpu)
     without = BY_RAY if config.by_ray else way.get("without", "")
     files = tuple(_edited(file, written.arguments) for file in config.files)
     inside = files != config.files
@@ -190,8 +190,8 @@ def _restarts(cluster: ClusterSpec, way: Row, *, ordered: bool) -> int:
     racks = any((one.segment_nodes(catalog.device(one)) or 1) > 1 for one in cluster.groups)
     numbered = ordered or racks or len(cluster.groups) > 1
     restarts: int = _table()["restarts"]
-    alone = nodes == 1 and way.get("signal") == "USR1"
-    return restarts if alone or (way.get("restarts") and not numbered) else 0
+    fits = {"one node": nodes == 1, "any": nodes == 1 or not numbered}
+    return restarts if "restarts" in way and fits[way["restarts"]] else 0
 
 
 def _fabrics(cluster: ClusterSpec) -> set[str]:

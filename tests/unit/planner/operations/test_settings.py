@@ -129,6 +129,21 @@ def test_every_runtime_has_a_verdict_on_every_operation():
 def test_every_launcher_has_a_verdict():
     assert set(TABLE["launcher"]) == set(LAUNCHERS)
     assert all(way.get("restarts") or way["without"] for way in TABLE["launcher"].values())
+    keys = {"signal", "signal_notes", "notes", "without", "restarts", "binds"}
+    assert all(way.keys() <= keys for way in TABLE["launcher"].values())
+
+
+@pytest.mark.parametrize("launcher", ["kubernetes", "pytorchjob"])
+def test_the_grace_period_of_a_pod_is_noted_with_its_exit_signal(launcher):
+    notes = launched(launcher=launcher)[0].notes
+    assert any("terminationGracePeriodSeconds" in one for one in notes)
+
+
+@pytest.mark.parametrize("cluster", ["1x8:h100-sxm", NODES])
+def test_mpirun_restarts_nothing_on_any_number_of_nodes(cluster):
+    config, _ = launched(cluster=cluster, launcher="mpi")
+    assert config.operations.restarts == 0
+    assert any(one.startswith("mpirun restarts no process") for one in config.notes)
 
 
 @pytest.fixture
