@@ -62,7 +62,7 @@ def test_the_recipes_that_were_repaired_within_a_month_are_refused():
 @pytest.mark.parametrize(
     "name", [one for one in recipes() if "gpu" in one and not TWICE.match(one)]
 )
-def test_the_text_of_a_recipe_says_what_was_recorded_by_running_it(name):
+def test_the_text_of_a_recipe_states_what_was_recorded_by_running_it(name):
     row = next((one for one in BRIDGE if one["recipe"] == name), None)
     if row is None or "layout" not in row:
         pytest.skip("it is not there, or not priced")

@@ -38,13 +38,13 @@ def test_files_of_fsdp2_train_on_two_processes_as_on_one(make_job):
         ("Set TRAIN_FOLDER: the folder", "Set TRAIN_FOLDER: the folder"),
     ],
 )
-def test_a_script_that_fails_says_the_error_that_ended_it(log, words):
+def test_a_failed_script_is_reported_with_the_error_that_ended_it(log, words):
     text = f"printf '%s' '{log}' | tr ';' '\\n'; exit 3"
     with pytest.raises(TrainingFailedError, match=f"code 3: {words}$"):
         ScriptRuns()(Broken(text))
 
 
-def test_a_script_that_says_no_losses_has_failed():
+def test_a_script_that_logs_no_losses_has_failed():
     with pytest.raises(TrainingFailedError, match="code 0: all is well"):
         ScriptRuns()(Broken("echo all is well"))
 
@@ -54,14 +54,14 @@ def test_a_script_that_does_not_end_is_ended():
         ScriptRuns(1.0)(Broken("sleep 60"))
 
 
-def test_losses_are_read_from_the_lines_of_the_rank_that_says_them():
+def test_losses_are_read_from_the_lines_of_the_rank_that_logs_them():
     said = "echo '[rank0]: step 1: loss 6.9, gradient norm 1e-3'; test -d \"$MINE\""
     steps, seconds = ScriptRuns()(Broken(said))
     assert steps == [(6.9, 1e-3)]
     assert seconds > 0
 
 
-def test_what_is_not_there_is_said_of_modules_and_of_variables(monkeypatch):
+def test_missing_modules_and_variables_are_reported(monkeypatch):
     monkeypatch.setenv("HERE", "/x")
     monkeypatch.delenv("NOWHERE", raising=False)
     assert lacking(("torch", "$HERE")) is None

@@ -29,7 +29,7 @@ def test_every_forward_step_is_there(release):
     assert release["steps"] == STEPS
 
 
-def test_code_of_a_repository_is_asked_for_where_no_class_is_there(release):
+def test_remote_code_is_needed_where_no_class_is_there(release):
     known = set(release["model_types"])
     for bridge in bridges():
         assert bridge.remote == (bool(bridge.model_types) and known.isdisjoint(bridge.model_types))

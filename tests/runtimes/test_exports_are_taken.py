@@ -64,7 +64,7 @@ def test_a_production_launch_is_taken_with_the_same_layout(runtime, of):
 
 
 @pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "torchtitan"])
-def test_what_operations_ask_for_is_what_the_runtime_then_does(runtime, of):
+def test_what_operations_set_is_what_the_runtime_then_does(runtime, of):
     """Megatron-LM switches asynchronous saves off where their worker is not asked for."""
     stated = of(runtime)["operations"]["understood"]["operations"]
     assert stated["save_interval"] == 180

@@ -14,7 +14,7 @@ ici_fsdp_parallelism: 4
 """
 
 
-def test_what_is_not_judged_is_said_once(tmp_path: Path):
+def test_what_is_not_judged_is_reported_once(tmp_path: Path):
     path = tmp_path / "c.yml"
     path.write_text(MAXTEXT)
     answer = plan("check", str(path), "--cluster", "1x8:h100-sxm", "--time-limit", "0.1")

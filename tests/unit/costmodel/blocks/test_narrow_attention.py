@@ -62,7 +62,7 @@ def test_it_follows_the_recipe_of_the_products(precision, options, layout, legal
     assert ("narrow_attention_needs_narrow_products" in [one.name for one in broken]) != legal
 
 
-def test_what_is_not_known_is_said():
+def test_unmeasured_kernels_of_narrow_attention_are_noted():
     def notes(**values):
         return " ".join(setting_notes(context_for(job(fp8_attention=True, **values))))
 

@@ -47,7 +47,7 @@ def priced(job, **layout):
         ({"model": "mixtral-8x7b"}, {"dp": 4, "tp": 2, "etp": 2, "zero_stage": 3}),
     ],
 )
-def test_what_the_trainer_says_runs(job_of, training, layout):
+def test_what_the_trainer_supports_breaks_no_rule(job_of, training, layout):
     (rules,) = broken_rules(job_of(**training), LayoutTable.of([Layout(**layout)]))
     assert not rules
 
@@ -74,7 +74,7 @@ def test_tensor_ranks_take_the_loss_of_all_logits(job_of):
     assert whole.step_seconds[0] > part.step_seconds[0]
 
 
-def test_an_answer_says_that_no_run_under_it_was_published(job_of):
+def test_an_interval_states_that_no_run_under_it_was_published(job_of):
     assert not was_published("transformers")
     assert was_published("accelerate")
     interval = Interval(0.8, "unseen fsdp", 1.0, 2.0)

@@ -200,7 +200,7 @@ def test_a_slurm_job_has_what_the_70b_sbatch_of_a_national_lab_has(machine, tmp_
     assert "NCCL_IB_TIMEOUT=22" in (tmp_path / "env").read_text("utf-8").splitlines()
 
 
-def test_what_the_user_does_not_ask_for_is_not_logged(machine, tmp_path):
+def test_what_the_user_does_not_set_is_not_logged(machine, tmp_path):
     config, cluster = launched()
     words = started(tmp_path, machine, config, cluster)
     assert not [word for word in words if word.startswith(("--wandb", "--exit-duration"))]
@@ -311,7 +311,7 @@ def test_variables_follow_the_fabric(cluster, there, absent):
     assert not absent & names.keys()
 
 
-def test_hybridep_is_told_its_domain():
+def test_hybridep_is_given_its_domain():
     config, _ = launched(
         cluster="16x4:gb200", model=preset("qwen3-30b-a3b"), ep=64,
         options={"moe_dispatcher": "hybridep"},
@@ -321,7 +321,7 @@ def test_hybridep_is_told_its_domain():
     assert names["USE_MNNVL"] == "1"
 
 
-def test_what_a_runtime_has_none_of_is_said_in_a_line():
+def test_what_a_runtime_has_no_option_for_is_noted_in_a_line():
     notes = launched("torchtitan", model=preset("llama3-8b"), zero_stage=2)[0].notes
     assert "torchtitan has no option for: exit handler, straggler log, NaN check" in notes
     notes = launched("deepspeed", model=preset("llama3-8b"), zero_stage=3)[0].notes

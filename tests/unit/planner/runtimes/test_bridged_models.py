@@ -109,7 +109,7 @@ def test_layers_of_a_pattern_need_a_bridge():
         check_able(job_of(preset("nemotron-3-nano-30b-a3b").model_copy(update={"model_type": "x"})))
 
 
-def test_a_pattern_with_experts_is_written_beside_one_graph_of_the_step():
+def test_a_pattern_with_experts_is_written_with_one_graph_of_the_step():
     job = job_of(preset("nemotron-3-nano-30b-a3b"))
     graph = {"cuda_graph": "full_iteration", "moe_dispatcher": "hybridep"}
     job = job.model_copy(update={"options": job.options.model_copy(update=graph)})
@@ -118,7 +118,7 @@ def test_a_pattern_with_experts_is_written_beside_one_graph_of_the_step():
     assert stated["model.hybrid_layer_pattern"].count("E") == 23
 
 
-def test_shared_experts_run_beside_the_exchange_where_that_was_planned():
+def test_shared_experts_overlap_the_exchange_where_that_was_planned():
     for shares, written in ((None, "false"), (True, "true")):
         job = job_of(preset("deepseek-v3"))
         options = job.options.model_copy(update={"overlap_shared_experts": shares})
@@ -181,7 +181,7 @@ def test_code_of_a_repository_is_named_before_it_runs():
     assert "trust_remote_code" not in exported("LlamaForCausalLM").files[0].text
 
 
-def test_adapters_stand_beside_a_built_model_and_come_back():
+def test_adapters_of_a_built_model_come_back():
     trained = Trained(method="lora", rank=16, modules=("q", "k", "v"))
     model = spec("Qwen3ForCausalLM").model_copy(update={"trained": trained})
     config = EXPORTERS[RUNTIME](job_of(model), Layout(tp=2, dp=8, **SP))
@@ -191,7 +191,7 @@ def test_adapters_stand_beside_a_built_model_and_come_back():
     assert found.job.model == model
 
 
-def test_where_the_configuration_comes_from_is_asked_for():
+def test_the_source_of_the_configuration_is_a_required_variable():
     first, *_ = EXPORTERS[RUNTIME](job_of(preset("llama3-8b")), Layout(dp=16)).required_environment
     assert first.name == "HF_MODEL"
     assert "meta-llama/Meta-Llama-3-8B" in first.sentence

@@ -230,7 +230,7 @@ def test_a_configuration_of_nemo_1_is_read_with_its_resolvers() -> None:
     assert "foreign_format" in causes(reading, "unmodelled")
 
 
-def test_what_it_says_of_the_layout_is_named_where_it_makes_no_job() -> None:
+def test_what_a_file_states_of_the_layout_is_named_where_it_makes_no_job() -> None:
     lines = [one for one in NEMO1.splitlines() if "heads" not in one and "encoder" not in one]
     reading = read(of_file("\n".join(lines)))
     assert (reading.job, reading.legal) == (None, None)
@@ -431,7 +431,7 @@ def test_maxtext_is_read_from_its_words() -> None:
     assert (layout.zero_stage, layout.recompute) == (3, "full")
 
 
-def test_the_actor_of_verl_is_one_of_fsdp_where_nothing_says_megatron() -> None:
+def test_the_actor_of_verl_is_one_of_fsdp_where_nothing_states_megatron() -> None:
     reading = read(launch_of_command(VERL_FSDP.split(), {}))
     job, layout = reading.job, reading.layout
     assert job is not None and layout is not None
@@ -512,7 +512,7 @@ def build_train_module_config(common):
 """
 
 
-def test_a_length_that_nothing_says_is_asked_for() -> None:
+def test_a_missing_sequence_length_is_reported() -> None:
     reading = read(of_file(NEMO2.replace("made.data.seq_length = 8192", "pass"), ".py"))
     assert reading.job is None
     [problem] = [one for one in reading.problems if one.cause == "unread_job"]
@@ -600,7 +600,7 @@ def test_values_that_grow_without_end_are_cut_off() -> None:
     assert read(of_file("actor_rollout_ref: &a {b: *a}\n")).legal is None
 
 
-def test_every_table_is_of_a_format_and_says_its_source() -> None:
+def test_every_table_is_of_a_format_and_states_its_source() -> None:
     assert set(tables()) <= set(FORMATS)
     assert all(
         one.source and one.called and one.priced_as for of in tables().values() for one in of
@@ -626,13 +626,13 @@ train: {micro_batch_size: 2, global_batch_size: 8, max_seq_length: 512}
         ),
     ],
 )
-def test_adapters_are_of_the_matrices_that_litgpt_says(more: str, modules: str) -> None:
+def test_adapters_are_of_the_matrices_that_litgpt_states(more: str, modules: str) -> None:
     reading = read(of_file(LITGPT + more))
     assert reading.job is not None and reading.job.model.trained is not None
     assert reading.job.model.trained.text == f"lora:rank=32,modules={modules}"
 
 
-def test_adapters_are_of_the_matrices_that_torchtune_says() -> None:
+def test_adapters_are_of_the_matrices_that_torchtune_states() -> None:
     shape = "lora_rank: 16, lora_attn_modules: [q_proj, output_proj]"
     more = "optimizer_in_bwd: true\noptimizer: {_component_: bitsandbytes.optim.PagedAdamW}\n"
     reading = read(of_file(TORCHTUNE.replace("lora_rank: 16", shape) + more), "1x8:h100-sxm")

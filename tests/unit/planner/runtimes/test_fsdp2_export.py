@@ -163,7 +163,7 @@ def test_a_hostile_name_stays_a_comment(name):
     assert ast.dump(ast.parse(hostile)) == ast.dump(ast.parse(plain))
 
 
-def test_scripts_start_the_module_and_say_that_it_is_read_back():
+def test_scripts_start_the_module_and_note_that_it_is_read_back():
     config = export(**SHARDED)
     text = LAUNCHERS["torchrun"](config, parse_cluster("1x8:h100-sxm")).text
     assert "-m train_fsdp2" in text

@@ -94,7 +94,7 @@ def test_a_file_of_a_trainer_is_a_launch(document, runtime, stage):
     assert trainer.value in {one.title for one in TABLES}
 
 
-def test_arguments_alone_do_not_say_what_starts_them():
+def test_arguments_alone_do_not_state_their_launcher():
     assert causes(file(RECIPE))["starter"] == "unread"
     assert "starter" not in causes(file({**RECIPE, "deepspeed": "ds.json"}))
     assert "starter" not in causes(file(SFT))

@@ -159,7 +159,7 @@ BENCHMARK = (
 )
 
 
-def test_options_of_a_benchmark_choose_its_recipe_and_say_its_ranks():
+def test_options_of_a_benchmark_choose_its_recipe_and_state_its_ranks():
     words = tuple(map(word, BENCHMARK.split()))
     program = word("scripts/performance/custom_setup_experiment.py")
     own = Launch("python", program, is_module=False, arguments=words, environment={})

@@ -26,7 +26,7 @@ def read(flags, base=PLAIN, **fields):
     return MEGATRON_LM.read(launch(base + flags), Request(cluster=REQUEST.cluster, **fields))
 
 
-def says(reading, cause):
+def message_of(reading, cause):
     return next(one.says for one in reading.problems if one.cause == cause)
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_option_is_not_read_and_breaks_nothing():
     reading = read("--log-our-metrics --use-fused-rope-kernel")
     assert reading.legal is True
     assert reading.job == read("").job
-    assert "--log-our-metrics, --use-fused-rope-kernel: own of a fork" in says(
+    assert "--log-our-metrics, --use-fused-rope-kernel: own of a fork" in message_of(
         reading, "unknown_flag"
     )
 
@@ -59,11 +59,13 @@ def test_an_unknown_option_is_not_read_and_breaks_nothing():
 def test_strict_refuses_what_this_release_does_not_know():
     reading = read("--log-our-metrics", strict=True)
     assert reading.legal is False
-    assert "take it out" in says(reading, "unknown_flag")
+    assert "take it out" in message_of(reading, "unknown_flag")
 
 
-def test_an_option_that_may_change_the_model_is_said_by_itself():
-    assert "which it may change" in says(read("--moe-router-of-ours 3"), "unread_model_option")
+def test_an_option_that_may_change_the_model_is_reported_by_itself():
+    assert "which it may change" in message_of(
+        read("--moe-router-of-ours 3"), "unread_model_option"
+    )
 
 
 @pytest.mark.parametrize("flag", ["--geglu", "--gelu-tanh", "--glu-activation geglu"])
@@ -94,7 +96,7 @@ def test_an_older_release_is_read_by_what_stands_for_its_options_now():
     assert reading.layout.tp == 2
     assert reading.layout.micro_batch_size == 1
     assert reading.job.model.num_key_value_heads == 4
-    read_as = says(reading, "other_release")
+    read_as = message_of(reading, "other_release")
     assert "--model-parallel-size as --tensor-model-parallel-size," in read_as
 
 
@@ -107,7 +109,7 @@ def test_underscores_of_a_fork_are_dashes():
 def test_a_value_of_a_fork_is_taken_as_the_default():
     reading = read("--moe-token-dispatcher-type alltoall_seq " + EXPERTS)
     assert reading.legal is True
-    assert "a value of a fork" in says(reading, "foreign_value")
+    assert "a value of a fork" in message_of(reading, "foreign_value")
 
 
 def test_a_program_of_a_fork_is_known_by_its_options():
@@ -135,10 +137,10 @@ def test_what_this_release_alone_stops_at_is_no_verdict_on_a_fork():
     assert read(flags).legal is False
     reading = MEGATRON_LM.read(launch(PLAIN + flags, program="pretrain_qwen.py"), REQUEST)
     assert reading.legal is None
-    assert "pretrain_qwen.py may not" in says(reading, "one_activation")
+    assert "pretrain_qwen.py may not" in message_of(reading, "one_activation")
     own = read(flags + " --moe-router-of-ours 3")
     assert own.legal is None
-    assert "a fork may not" in says(own, "one_activation")
+    assert "a fork may not" in message_of(own, "one_activation")
     odd = launch(PLAIN + "--tensor-model-parallel-size 3", program="pretrain_qwen.py")
     assert MEGATRON_LM.read(odd, REQUEST).legal is False
 
@@ -162,7 +164,7 @@ def test_megatron_deepspeed_is_read_with_its_stage(flags, stage):
     reading = MEGATRON_LM.read(launch(PLAIN + "--deepspeed " + flags), request)
     assert reading.layout.zero_stage == stage
     assert reading.legal is True
-    assert "priced as Megatron-LM" in says(reading, "megatron_deepspeed")
+    assert "priced as Megatron-LM" in message_of(reading, "megatron_deepspeed")
 
 
 def test_every_other_layer_of_megatron_deepspeed_has_experts():
@@ -207,12 +209,12 @@ def test_the_parser_is_that_of_the_release_that_runs():
     older = "--use-legacy-models --no-async-tensor-model-parallel-allreduce"
     assert read(older, strict=True).legal is False
     assert read(older, strict=True, release="core 0.9").legal is True
-    assert "--no-async-tensor-model-parallel-allreduce of Megatron Core 0.4 to 0.15" in says(
+    assert "--no-async-tensor-model-parallel-allreduce of Megatron Core 0.4 to 0.15" in message_of(
         read(older), "unknown_flag"
     )
     newer = "--use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer"
     reading = read(newer, strict=True, release="core 0.9")
-    assert "of Megatron Core 0.14 and later, not of 0.9" in says(reading, "later_flag")
+    assert "of Megatron Core 0.14 and later, not of 0.9" in message_of(reading, "later_flag")
     assert reading.legal is False
     assert "later_flag" not in {one.cause for one in read(newer).problems}
 
@@ -241,7 +243,7 @@ def test_a_vocabulary_is_that_of_the_tokenizers_file_or_named_as_assumed(
     assert reading.job.model.vocab_size == entries
     assert ("assumed_vocabulary" in {one.cause for one in reading.problems}) == is_assumed
     if is_assumed:
-        assert "may be another" in says(reading, "assumed_vocabulary")
+        assert "may be another" in message_of(reading, "assumed_vocabulary")
 
 
 def test_the_length_behind_a_tower_is_that_of_the_language_model():

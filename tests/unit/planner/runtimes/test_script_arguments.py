@@ -137,7 +137,7 @@ def test_rows_of_a_rollout_are_a_prompt_and_its_completion():
     assert read(f"{LLAMA} {words}", seq_length=None).job.training.seq_length == 1536
 
 
-def test_a_model_known_by_the_last_part_of_its_name_is_told():
+def test_a_model_known_by_the_last_part_of_its_name_is_reported():
     models = {"/weights/Llama-3.1-8B": preset("llama3.1-8b")}
     reading = read("--model_name_or_path /weights/Llama-3.1-8B", model_of=models.get)
     assert causes(reading) == {"model_by_name": "unread"}
@@ -167,7 +167,7 @@ def test_modules_that_a_model_lacks_are_left_out():
         ("Qwen/Qwen2.5-7B", False), ("vlad/television-7b", False),
     ],
 )  # fmt: skip
-def test_the_tower_of_a_model_by_name_is_not_left_out_unsaid(name, named):
+def test_the_tower_of_a_model_by_name_is_reported_where_it_is_left_out(name, named):
     reading = read(f"--model_name_or_path {name}", model=preset("llama2-7b"))
     assert any("vision tower" in one.says for one in reading.problems) is named
 

@@ -149,7 +149,7 @@ def test_slurm_starts_a_trainer_and_is_read_back():
     comes_back("llama-factory", one.job("deepspeed"), one.layout, "slurm")
 
 
-def test_a_model_that_hugging_face_lacks_is_asked_for():
+def test_a_model_that_hugging_face_lacks_is_a_required_variable():
     one = ON_DEEPSPEED[0]
     job = one.job("deepspeed")
     shape = job.model.model_copy(update={"name": "ours", "num_hidden_layers": 16})

@@ -132,7 +132,7 @@ def test_adapters_that_a_project_lacks_are_refused(trainer, method):
         TRAINERS[trainer](job, one.layout)
 
 
-def test_four_bits_are_refused_beside_adapters():
+def test_adapters_over_four_bits_are_refused():
     job = job_of(MEGATRON[0])
     trained = Trained(method="qlora", rank=16, modules=("all",))
     job = job.model_copy(update={"model": job.model.model_copy(update={"trained": trained})})
@@ -248,7 +248,7 @@ def test_the_model_is_known_by_its_name(trainer):
     assert "meta-llama/Meta-Llama-3-8B" in called
 
 
-def test_a_model_without_a_name_is_asked_for():
+def test_a_model_of_an_unknown_name_is_a_required_variable():
     one = MEGATRON[0]
     job = job_of(one)
     job = job.model_copy(update={"model": job.model.model_copy(update={"name": "ours"})})

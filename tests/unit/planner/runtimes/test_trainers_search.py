@@ -70,7 +70,7 @@ def test_the_least_that_an_engine_takes_is_kept_free(name):
         trainer.runs(job.model_copy(update={"reserve_bytes": 1 << 30}))
 
 
-def test_an_engine_is_beside_no_trainer_that_only_tunes():
+def test_a_trainer_that_only_tunes_reserves_no_memory_of_an_engine():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("accelerate")
     assert TRAINERS["axolotl"].runs(job).reserve_bytes == 0
 
@@ -82,7 +82,7 @@ def test_adapters_are_in_fp32_where_a_trainer_has_them_so():
     assert TRAINERS["trl"].runs(job).options.adapter_dtype == "fp32"
 
 
-def test_a_job_that_no_file_says_is_refused_with_the_reason():
+def test_a_job_that_no_file_can_state_is_refused_with_the_reason():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("torchtitan")
     with pytest.raises(UnsupportedError, match="axolotl trains plans of"):
         found(job, "axolotl")

@@ -110,7 +110,7 @@ def test_loops_and_functions_that_may_never_end_refuse_nothing(text):
     assert read(f"{text}\ntorchrun x.py")[0].program.text == "x.py"
 
 
-def test_what_is_read_of_a_loops_variable_asks_for_that_variable():
+def test_what_is_read_of_a_loops_variable_names_that_variable():
     text = 'for c in "2,4" "4,2"; do IFS=, read -r TP PP <<< "$c"; torchrun x.py $TP $PP; done'
     (launch,) = read(text)
     assert [word.unresolved for word in launch.arguments] == [("c",), ("c",)]

@@ -165,7 +165,7 @@ def test_the_container_that_names_a_release_is_kept(command, image):
     assert (found and found.text.rpartition("/")[2]) == image
 
 
-def test_where_ranks_meet_is_not_asked_for():
+def test_an_unresolved_rendezvous_address_is_no_problem():
     text = "A=$(hostname)\nN=$(hostname)\ntorchrun --master_addr $A --rdzv_id=$A {} x.py"
     assert launches_of_script(text.format(""), "run.sh", {})[0].problems == ()
     (problem,) = launches_of_script(text.format("--nnodes $N"), "run.sh", {})[0].problems

@@ -46,7 +46,7 @@ def test_what_runs_is_what_the_exporter_wrote(make_job):
 
 
 @pytest.mark.parametrize("runtime", CPU_STARTS)
-def test_modules_that_lie_beside_a_script_are_python(make_job, runtime):
+def test_modules_in_the_folder_of_a_script_are_python(make_job, runtime):
     stage = 1 if runtime == "deepspeed" else 3
     runs = runs_of(make_job, runtime, Layout(dp=8, zero_stage=stage))
     assert runs.reference, runs.not_started
@@ -98,20 +98,20 @@ def test_files_of_every_kind_of_model_start_or_are_refused_by_name(make_job, run
     assert refused in "".join(runs.not_started)
 
 
-def test_a_runtime_that_is_not_installed_is_said_and_starts_nothing(make_job):
+def test_a_runtime_that_is_not_installed_is_reported_and_starts_nothing(make_job):
     runs = runs_of(make_job, "deepspeed", Layout(dp=8), lacks=lambda needs: f"{needs[-1]} is gone")
     assert (runs.reference, runs.others) == (None, ())
     assert runs.not_started == ("deepspeed: deepspeed is gone",)
     assert list(start_exported(runs, None)) == []
 
 
-def test_degrees_that_no_cpu_has_are_said_with_their_reason(make_job):
+def test_degrees_that_no_cpu_has_are_reported_with_their_reason(make_job):
     runs = runs_of(make_job, "accelerate", Layout(cp=2, dp=4, zero_stage=3))
     assert layouts(runs) == [{"dp": 2, "zero_stage": 3}]
     assert runs.not_started == ("cp: torch cuts no attention of a CPU over sequences",)
 
 
-def test_stages_that_no_cpu_has_are_said_and_run_in_a_plainer_form(make_job):
+def test_stages_that_no_cpu_has_are_reported_and_run_in_a_plainer_form(make_job):
     runs = runs_of(make_job, "megatron-lm", Layout(dp=8, zero_stage=3))
     assert layouts(runs) == [{"dp": 2}]
     assert [one.combination.layout.zero_stage for one in runs.others] == [1]
@@ -154,7 +154,7 @@ def test_losses_are_compared_step_by_step_with_those_of_one_process(make_job):
     assert far.found.loss_difference == pytest.approx(0.1 / 6.8)
 
 
-def test_a_script_that_fails_says_why_and_the_next_is_started(make_job):
+def test_a_failed_script_is_reported_with_its_error_and_the_next_is_started(make_job):
     runs = runs_of(make_job, "fsdp2", SHARDED)
 
     def start(one):
