@@ -77,9 +77,9 @@ def _last_words(log: str) -> str:
 
     Libraries print errors that they go on from.
     """
-    errors = [(rank, said) for rank, said in ERROR.findall(log) if "ChildFailedError" not in said]
-    of_ranks = [said for rank, said in errors if rank]
-    others = [said for rank, said in errors if not rank]
+    errors = [(rank, text) for rank, text in ERROR.findall(log) if "ChildFailedError" not in text]
+    of_ranks = [text for rank, text in errors if rank]
+    others = [text for rank, text in errors if not rank]
     lines = log.strip().splitlines() or ["it said nothing"]
     return next(iter([*of_ranks, *reversed(others)]), lines[-1])
 
