@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,9 +52,10 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
 
 def _is_file(words: Sequence[str]) -> bool:
     """Is the first word a file, with its arguments behind it, rather than a command?"""
-    head = _text_below(Path(), words[0]) or ""
-    is_script = Path(words[0]).suffix in SCRIPTS and is_there(Path(words[0]))
-    return len(words) == 1 or is_script or re.match(r"#!.*/(env )?(ba|z)?sh\b", head) is not None
+    path = Path(words[0])
+    if len(words) == 1 or path.suffix in SCRIPTS or not is_there(path):
+        return len(words) == 1 or is_there(path)
+    return bool(re.match(r"#!.*/(env )?(ba|z)?sh\b", _text_below(path.parent, path.name) or ""))
 
 
 def alongside(words: Sequence[str]) -> Path:
@@ -67,7 +69,7 @@ def _text_below(folder: Path, name: str) -> str | None:
     Its name may be of any folder above, where the script was to be started from, or elsewhere of
     the script's own folder and the one above. What stands in the script's folder tree comes first.
     """
-    try:
+    with suppress(OSError, ValueError, RuntimeError, PlanError):
         tree = folder.resolve()
         parts = Path(name).parts
         own = (
@@ -80,8 +82,6 @@ def _text_below(folder: Path, name: str) -> str | None:
             for path in (one.resolve() for one in files):
                 if path.is_relative_to(root) and path.is_file():
                     return read_text(path, is_launch=True)
-    except (OSError, ValueError, RuntimeError, PlanError):
-        return None
     return None
 
 

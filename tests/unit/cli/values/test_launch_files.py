@@ -89,6 +89,17 @@ def test_words_behind_a_script_are_its_arguments(run):
     assert (launch.arguments[0].text, launch.arguments[0].place.line) == ("7", None)
 
 
+def test_a_script_without_an_ending_is_known_by_its_path(run, tmp_path, monkeypatch):
+    """In any folder, and not by a file of the name of a command that stands above."""
+    start = tmp_path / "start"
+    start.write_text("#!/bin/bash\ntorchrun x.py $1")
+    inside = tmp_path / "repo" / "examples"
+    monkeypatch.chdir(inside)
+    assert read_launches([str(start), "8"], {})[0].arguments[0].text == "8"
+    (tmp_path / "repo" / "torchrun").write_text("#!/bin/bash\n")
+    assert read_launches(["torchrun", "x.py", "8"], {})[0].program.text == "x.py"
+
+
 def test_a_file_that_the_script_writes_is_known_to_readers(run):
     launch = run('N=2; C=./ds.$ID.json\ncat <<EOT > $C\n{"a": $N}\nEOT\ntorchrun y.py --config $C')
     assert launch.files == {"ds.$ID.json": '{"a": 2}\n'}
