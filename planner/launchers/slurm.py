@@ -151,22 +151,24 @@ def _start(config: LaunchConfig, cluster: ClusterSpec, more: str) -> Iterator[st
     yield "# without --cpu-bind=none the one task of a node could be tied to one core"
     yield f"srun --kill-on-bad-exit=1 --cpu-bind=none{more} bash -c '"
     yield from (f"  {line}" for line in signal_passed(config))
-    yield f"  exec {torchrun_of(config, cluster)} {_numbered(config)} \\"
-    yield f'    {_met(config)} "$@"'
+    numbered, met = _rendezvous_options(config.operations)
+    yield f"  exec {torchrun_of(config, cluster)} {numbered} \\"
+    yield f'    {met} "$@"'
     yield f"' task \\\n  {program(config)}"
 
 
-def _numbered(config: LaunchConfig) -> str:
-    """How a node gets its number: torchrun restarts nodes that number themselves alone."""
-    restarts = config.operations is not None and config.operations.restarts
-    return "--rdzv_backend c10d" if restarts else '--node_rank "$SLURM_PROCID"'
+def _rendezvous_options(operations: Operations | None) -> tuple[str, str]:
+    """How a node gets its number, and where all meet.
 
-
-def _met(config: LaunchConfig) -> str:
-    """Where the nodes meet."""
-    if config.operations is not None and config.operations.restarts:
-        return '--rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT" --rdzv_id "$SLURM_JOB_ID"'
-    return '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"'
+    torchrun restarts nodes that number themselves alone.
+    """
+    if operations and operations.restarts:
+        met = '--rdzv_endpoint "$MASTER_ADDR:$MASTER_PORT" --rdzv_id "$SLURM_JOB_ID"'
+        return "--rdzv_backend c10d", met
+    return (
+        '--node_rank "$SLURM_PROCID"',
+        '--master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"',
+    )
 
 
 SLURM = Launcher("run.sbatch", slurm, starts="sbatch", starts_ray=True)
