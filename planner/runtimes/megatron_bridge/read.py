@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.architecture import ModelSpec, projections
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import parse_cluster
-from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.checks import LAYOUT, bridge_checks, is_set
@@ -354,13 +354,13 @@ def _own_options(
     Source: `costmodel.runtimes.megatron_bridge`.
     """
     options = job.options
-    low = job.training.casts and options.fp8_recipe != "blockwise"  # which casts for no attention
+    casts, blocks = job.training.casts, options.fp8_recipe == "blockwise"
     narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
-    low = job.training.precision in LOW_PRECISION
-    alone = options.fp8_param_gather or not low
+    alone = options.fp8_param_gather or not casts
     fused = keys.LOSS_FUSION.flag in given
     native = any(word.text == "native" for word in given.get(keys.LOSS_KERNEL.flag, ()))
     parallel = layout is not None and layout.tp > 1 and layout.sequence_parallel
+    attends = casts and not blocks and _is_on(given, NARROW_ATTENTION)  # blocks cast none of it
     idle = options.overlap_tp_comm or job.model.mla is not None or not parallel
     sharded = layout is not None and layout.zero_stage > 0
     gathers = keys.GATHER_OVERLAP.flag in given or not sharded
@@ -378,7 +378,7 @@ def _own_options(
             "gradient_dtype": None if narrow else "fp32",
             "fp8_param_gather": None if alone else False,
             "activation_func_fp8_input_store": True if _is_on(given, STORE) else None,
-            "fp8_attention": True if low and _is_on(given, NARROW_ATTENTION) else None,
+            "fp8_attention": True if attends else None,
             "cross_entropy": ("jit" if native else None) if fused else "unfused",
             "overlap_tp_comm": None if idle else False,
             "overlap_param_gather": None if gathers else False,

@@ -144,7 +144,12 @@ def test_inputs_of_an_activation_in_fp8_are_read(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "expected"), [("mixed_precision.fp8=e4m3", True), ("mixed_precision.fp8=null", None)]
+    ("recipe", "expected"),
+    [
+        ("mixed_precision.fp8=e4m3", True),
+        ("mixed_precision.fp8=e4m3 mixed_precision.fp8_recipe=blockwise", None),
+        ("mixed_precision.fp8=null", None),
+    ],
 )
 def test_attention_in_fp8_is_read_where_products_are_in_fp8(recipe, expected):
     line = f"{recipe} mixed_precision.fp8_dot_product_attention=true"
