@@ -6,8 +6,9 @@ The script builds the model itself, so nothing here says its shape. Its argument
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
-from trainplan.costmodel.architecture import TowerSpec
+from trainplan.costmodel.architecture import ModelSpec, TowerSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
@@ -65,8 +66,12 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
 
 def model_called(job: Job) -> str | None:
     """The model as transformers calls it, or as we do; null: neither knows it."""
-    whole = job.model.model_copy(update={"trained": None})
-    known = preset_named(job.model.name)
+    return _name_of(job.model.model_copy(update={"trained": None}))
+
+
+@lru_cache(maxsize=64)
+def _name_of(whole: ModelSpec) -> str | None:
+    known = preset_named(whole.name)
     if known is None or preset(known) != whole:
         return None
     return next(iter(repositories(known)), known)
