@@ -1,6 +1,6 @@
 """Which runtimes train a job: what one does not price, what its exporter refuses, and who can."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from trainplan.costmodel.base import PlanError, UnsupportedError
@@ -57,20 +57,32 @@ def unwritten(job: Job) -> str | None:
         return None
     if feature := RUNTIMES[job.runtime].refuses(job.model):
         return f"{job.runtime} cannot express {feature}"
-    training = job.training.model_copy(update={"global_batch_size": PAIR})
-    group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": PAIR})
-    cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
-    plain = job.model_copy(update={"cluster": cluster, "training": training})
     tiled = RUNTIMES[job.runtime].tiling.fused_loss and job.options.liger is not None
+    plain = (Layout(dp=PAIR, zero_stage=stage, tiled_loss=tiled) for stage in (1, 0, 2, 3))
+    return why_none_written(exporter, on_one_node(job, PAIR, PAIR), plain)
+
+
+def why_none_written(
+    export: Callable[[Job, Layout], object], job: Job, layouts: Iterable[Layout]
+) -> str | None:
+    """The commonest reason, so that a rule on one stage is said once; null: one is written."""
     reasons = []
-    for stage in (1, 0, 2, 3):
+    for layout in layouts:
         try:
-            exporter(plain, Layout(dp=PAIR, zero_stage=stage, tiled_loss=tiled))
+            export(job, layout)
         except PlanError as error:
             reasons.append(str(error))
         else:
             return None
-    return max(reasons, key=reasons.count)  # a rule on one stage is said once
+    return max(reasons, key=reasons.count, default=None)
+
+
+def on_one_node(job: Job, gpus: int, batch: int) -> Job:
+    """The job with another batch, on so many GPUs of its first group."""
+    training = job.training.model_copy(update={"global_batch_size": batch})
+    group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": gpus})
+    cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
+    return job.model_copy(update={"cluster": cluster, "training": training})
 
 
 def why_unable(job: Job) -> str | None:

@@ -6,8 +6,8 @@ trainer none of these; one that no small layout can have is left to the answer's
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.planner.runtimes.able import on_one_node, why_none_written
 from trainplan.planner.runtimes.registry import EXPORTERS
 
 if TYPE_CHECKING:
@@ -79,31 +80,24 @@ def on_its_runtime(trainer: Trainer, job: Job) -> Job:
 
 def why_unwritten(trainer: Trainer, job: Job) -> str | None:
     """Why the trainer writes no layout of a job, or its runtime none; null: some are written."""
-    small, reasons = _small(job), []
-    for layout in _layouts():
-        try:
-            trainer(small, layout)
-        except PlanError as error:
-            reasons.append(str(error))
-        else:
-            return None
-    return max(reasons, key=reasons.count)
+    return why_none_written(trainer, _small(job), _layouts())
 
 
 def has_words_for_settings(trainer: Trainer, job: Job) -> bool:
     """Are all small layouts written under the settings of a job that are without them?"""
-    small = [layout for layout in _layouts() if _refusal(trainer, job, [layout]) is not None]
-    if not small:
-        return True
-    plain = _plain(trainer, job)
-    return not any(layout in _written(trainer, plain) for layout in small) and (
-        why_unwritten(trainer, job) is None
-    )
+    return _has_words(trainer, _small(job))
+
+
+@lru_cache(maxsize=1024)
+def _has_words(trainer: Trainer, job: Job) -> bool:
+    if any(_lacks(trainer, job, [layout]) for layout in _written(trainer, _plain(trainer, job))):
+        return False
+    return why_unwritten(trainer, job) is None or not _lacks(trainer, job, _layouts())
 
 
 @cache
 def _written(trainer: Trainer, job: Job) -> tuple[Layout, ...]:
-    return tuple(one for one in _layouts() if _refusal(trainer, job, [one]) is None)
+    return tuple(one for one in _layouts() if not _lacks(trainer, job, [one]))
 
 
 def _plain(trainer: Trainer, job: Job) -> Job:
@@ -118,9 +112,9 @@ def rules_of_words(trainer: Trainer, job: Job) -> tuple[Rule, ...]:
 
 @cache
 def _rules(trainer: Trainer, job: Job) -> tuple[Rule, ...]:
-    traits = traits_of(job)
+    traits, small = traits_of(job), _small(job)
     refused = (
-        (axis, _refused(trainer, job, axis, axis.tried(job, traits) or LEAST)) for axis in AXES
+        (axis, _refused(trainer, small, axis, axis.tried(job, traits) or LEAST)) for axis in AXES
     )
     return tuple(_without(trainer, axis, values) for axis, values in refused if values)
 
@@ -138,14 +132,14 @@ def _refused(
 
     Degrees that leave a small layout no replicas, which many runtimes refuse, are as 2 is.
     """
-    verdicts: dict[object, bool] = {}
-    for value in values:
-        tried = 2 if type(value) is int and value >= GPUS else value
-        if tried not in verdicts:
-            with_it = (one for layout in _layouts() if (one := _with(layout, axis, tried)))
-            verdicts[tried] = _refusal(trainer, job, with_it) is not None
-        verdicts[value] = verdicts[tried]
-    return tuple(value for value, refused in verdicts.items() if refused)
+    tried = {value: 2 if type(value) is int and value >= GPUS else value for value in values}
+    return tuple(value for value, one in tried.items() if _has_no_word(trainer, job, axis, one))
+
+
+@lru_cache(maxsize=1024)
+def _has_no_word(trainer: Trainer, job: Job, axis: Axis, value: object) -> bool:
+    with_it = (one for layout in _layouts() if (one := _with(layout, axis, value)))
+    return _lacks(trainer, job, with_it)
 
 
 def _without(trainer: Trainer, axis: Axis, values: tuple[object, ...]) -> Rule:
@@ -167,39 +161,24 @@ def _without(trainer: Trainer, axis: Axis, values: tuple[object, ...]) -> Rule:
     )
 
 
-def _refusal(trainer: Trainer, job: Job, layouts: Iterable[Layout]) -> str | None:
-    """Why the trainer writes none of the layouts; null: it does, or nobody writes any."""
-    reasons = []
-    small = _small(job)
-    whole = small.model_copy(update={"model": job.model.model_copy(update={"trained": None})})
-    for layout in layouts:
-        try:
-            if job.runtime in trainer.runtimes:
-                EXPORTERS[job.runtime](whole, layout)
-        except PlanError:
-            continue
-        try:
-            trainer(small, layout)
-        except PlanError as error:
-            reasons.append(str(error))
-        else:
-            return None
-    return max(reasons, key=reasons.count, default=None)
+def _lacks(trainer: Trainer, job: Job, layouts: Iterable[Layout]) -> bool:
+    """Does the trainer write none of those layouts that its runtime writes, if any?"""
+    whole = job.model_copy(update={"model": job.model.model_copy(update={"trained": None})})
+    runtime = EXPORTERS[job.runtime]
+    there = (one for one in layouts if why_none_written(runtime, whole, [one]) is None)
+    return why_none_written(trainer, job, there) is not None
 
 
 def _small(job: Job) -> Job:
     """The job on a few GPUs."""
-    training = job.training.model_copy(update={"global_batch_size": 8 * GPUS})
-    group = job.cluster.groups[0].model_copy(update={"num_nodes": 1, "gpus_per_node": GPUS})
-    cluster = job.cluster.model_copy(update={"groups": (group,), "links": None})
-    update = {"cluster": cluster, "training": training, "reserve_bytes": PLENTY}
-    return job.model_copy(update=update)
+    return on_one_node(job, GPUS, 8 * GPUS).model_copy(update={"reserve_bytes": PLENTY})
 
 
-def _layouts() -> Iterator[Layout]:
-    for stage in STAGES:
-        for degrees in DEGREES:
-            yield _filled(Layout(**degrees, zero_stage=stage))
+@cache
+def _layouts() -> tuple[Layout, ...]:
+    return tuple(
+        _filled(Layout(**degrees, zero_stage=stage)) for stage in STAGES for degrees in DEGREES
+    )
 
 
 def _with(layout: Layout, axis: Axis, value: object) -> Layout | None:
