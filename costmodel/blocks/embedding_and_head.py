@@ -75,10 +75,11 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     )
     added = shapes.accumulation_seconds(_table_weights(shapes))
     traits = shapes.traits
-    gathers, logits = traits.communication.gathers_logits, shapes.storage * tokens * vocab
-    logits = logits * shapes.table.tp if gathers else logits
+    logits, gathered = shapes.storage * tokens * vocab, np.zeros(shapes.size)
+    if traits.communication.gathers_logits:
+        logits = logits * shapes.table.tp
+        gathered = _gather_seconds(shapes, logits)
     loss = _loss_seconds(shapes, logits)
-    gathered = _gather_seconds(shapes, logits) * gathers
     tiles = loss_tiles(shapes.job, shapes.table, traits.tiling)
     tiles = np.where(shapes.table.tiled_loss == 1, tiles, 1.0)
     sums = traits.gradients.accumulated_bytes if traits.tiling.loss_chunks else shapes.storage
