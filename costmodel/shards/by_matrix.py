@@ -15,7 +15,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import FULL, LayoutTable, recomputes
+from trainplan.costmodel.layouts import FULL, LayoutTable, module_bits
 from trainplan.costmodel.model import (
     MIXER_COUNTS,
     Matrix,
@@ -40,8 +40,8 @@ class Gathered:
     by_rows: bool
     """Tensor ranks cut its inputs, not its outputs."""
     experts: bool
-    module: str
-    """Of selective recomputation, which gathers it once more; empty: none."""
+    modules: tuple[str, ...]
+    """Of selective recomputation, each of which gathers it once more."""
 
     def elements(self, model: ModelSpec, table: LayoutTable) -> FloatColumn:
         """Of one tensor rank, gathered.
@@ -59,12 +59,8 @@ class Gathered:
 
     def repeated(self, table: LayoutTable) -> FloatColumn:
         """1 where a repeated forward pass gathers it once more, into a buffer of its own."""
-        again = table.recompute == FULL
-        if self.module:
-            again = again | recomputes(table, self.module)
-        if self.module == "shared_experts":
-            again = again | recomputes(table, "moe")
-        return np.asarray(again, float)
+        again = (table.recompute_modules & module_bits(self.modules)) != 0
+        return np.asarray((table.recompute == FULL) | again, float)
 
 
 def gathered_weights(kind: ModelSpec) -> tuple[Gathered, ...]:
@@ -85,17 +81,17 @@ def gathered_weights(kind: ModelSpec) -> tuple[Gathered, ...]:
 def _cut(kind: ModelSpec) -> Iterator[Gathered]:
     for one in matrices(kind):
         if one.cut != "whole":
-            module = _module(kind, one)
-            yield Gathered(one.inputs, one.outputs, one.cut == "rows", one.experts, module)
+            modules = _modules(kind, one)
+            yield Gathered(one.inputs, one.outputs, one.cut == "rows", one.experts, modules)
 
 
-def _module(kind: ModelSpec, one: Matrix) -> str:
+def _modules(kind: ModelSpec, one: Matrix) -> tuple[str, ...]:
     name = one.projections[0]
     if one.experts:
-        return "moe"
+        return ("moe",)
     if name in MLP_NAMES:
-        return "shared_experts" if kind.moe else "mlp"
-    return "mla_up_proj" if name in ("q_up", "kv_up") else ""
+        return ("shared_experts", "moe") if kind.moe else ("mlp",)
+    return ("mla_up_proj",) if name in ("q_up", "kv_up") else ()
 
 
 def matrix_shards(table: LayoutTable) -> tuple[IntColumn, ...]:
