@@ -15,7 +15,7 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
-from trainplan.costmodel.shards import added_bytes, padded_vocab, projected_share
+from trainplan.costmodel.shards import added_bytes, padded_vocab, projected_share, table_weights
 
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
@@ -43,7 +43,7 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
     moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
     seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange
-    weights = _table_weights(shapes)
+    weights = table_weights(shapes.job.model, shapes.table)
     whole = (shapes.storage + shapes.table_added_bytes) * weights
     added = shapes.accumulation_seconds(weights) + elementwise_seconds(shapes.machine, whole)
     return (
@@ -51,12 +51,6 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
         pass_seconds(shapes.size, elementwise=2 * seconds + added, tp_comm=exchange / 2),
         added,
     )
-
-
-def _table_weights(shapes: Shapes) -> FloatColumn:
-    """Weights of the vocabulary on one rank. Source: `padded_vocab`."""
-    model, tp = shapes.job.model, shapes.table.tp
-    return padded_vocab(model.vocab_size, tp) / tp * model.hidden_size
 
 
 def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
@@ -73,7 +67,8 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     products = linear_seconds(
         shapes.machine, rate, [Product(tokens, vocab, h)], shapes.gradient_bytes
     )
-    added = shapes.accumulation_seconds(_table_weights(shapes))
+    weights = table_weights(model, shapes.table)
+    added = shapes.accumulation_seconds(weights)
     traits = shapes.traits
     logits, gathered = shapes.storage * tokens * vocab, np.zeros(shapes.size)
     if traits.communication.gathers_logits:
@@ -83,7 +78,7 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     tiles = loss_tiles(shapes.job, shapes.table, traits.tiling)
     tiles = np.where(shapes.table.tiled_loss == 1, tiles, 1.0)
     sums = traits.gradients.accumulated_bytes if traits.tiling.loss_chunks else shapes.storage
-    tile_sums = added_bytes(shapes.storage, _table_weights(shapes), tiles, sum_bytes=sums)
+    tile_sums = added_bytes(shapes.storage, weights, tiles, sum_bytes=sums)
     added = added + elementwise_seconds(shapes.machine, tile_sums)
     fixed = 3 * shapes.machine.constants.launch_seconds
     exchange = shapes.tp_exchange

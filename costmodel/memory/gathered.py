@@ -16,7 +16,7 @@ from trainplan.costmodel.shards import (
     Gathered,
     gathered_weights,
     matrix_shards,
-    padded_vocab,
+    table_weights,
     wire_bytes,
 )
 
@@ -40,10 +40,10 @@ def gathered_bytes(candidates: Candidates, ranks: Ranks) -> ClassRows:
         copies = directions * (BLOCKS_AT_ONCE if one.experts else 1) + one.repeated(table)
         each = width * copies + gradient * (1 + 1 / parts)
         total += (parts > 1) * one.elements(model, table) * each
-    rows = padded_vocab(job.model.vocab_size, table.tp) / table.tp * job.model.hidden_size
+    whole = table_weights(job.model, table)
     each = job.training.storage_bytes + gradient * (1 + 1 / table.gtp)
     ends = np.minimum(1, ranks.embedding + ranks.head)
-    return np.asarray(total + ends * ((table.gtp > 1) * rows * each))
+    return np.asarray(total + ends * ((table.gtp > 1) * whole * each))
 
 
 def _shapes(model: ModelSpec) -> list[tuple[ModelSpec, Gathered]]:

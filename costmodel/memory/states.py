@@ -31,8 +31,8 @@ from trainplan.costmodel.shards import (
     cast_weight_bytes,
     dense_mlp_params,
     experts_params,
-    padded_vocab,
     shared_experts_params,
+    table_weights,
 )
 
 MTP_NORMS = 3
@@ -178,7 +178,7 @@ def block_params(job: Job, table: LayoutTable) -> BlockParams:
     """
     model = job.model
     layers, experts = zip(*(layer_rank_params(kind, table) for kind in model.kinds), strict=True)
-    rows = padded_vocab(model.vocab_size, table.tp) / (table.tp * table.gtp) * model.hidden_size
+    rows = table_weights(model, table) / table.gtp
     learned = model.position_embedding == "learned"
     positions = model.max_position_embeddings * model.hidden_size if learned else 0
     tied_copy = np.where(table.pp > 1, rows, 0.0)

@@ -11,7 +11,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.runtimes import HEAD_BYTES
-from trainplan.costmodel.shards import mlp_share, padded_vocab
+from trainplan.costmodel.shards import mlp_share, table_weights
 
 NORM_BACKWARD_TENSORS = 8
 """16-bit tensors of the width of the hidden state in the backward pass of a norm of single
@@ -136,7 +136,7 @@ def table_sum_bytes(candidates: Candidates) -> FloatColumn:
     the last is reduced); linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
-    weights = padded_vocab(job.model.vocab_size, table.tp) / table.tp * job.model.hidden_size
+    weights = table_weights(job.model, table)
     element = np.full(len(table), float(traits.tiling.fused_loss * job.training.storage_bytes))
     if traits.tiling.loss_chunks:
         whole = (table.zero_stage >= 2) & (table.dp * table.cp > 1)

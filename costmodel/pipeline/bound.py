@@ -21,7 +21,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, Work
-from trainplan.costmodel.shards import padded_vocab
+from trainplan.costmodel.shards import table_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,7 @@ def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     whole, domain = table.pp * stage, machine.domain_gpus
     stride = np.where(whole <= domain, stage, np.maximum(domain, whole // 2))
     links = group(machine, np.full(len(table), 2), stride)
-    rows = padded_vocab(model.vocab_size, table.tp) / (table.tp * table.gtp)
-    weights = rows * model.hidden_size
+    weights = table_weights(model, table) / table.gtp
     size = max(candidates.traits.gradients.accumulated_bytes, job.training.storage_bytes)
     seconds = collective_seconds(machine, "all_reduce", size * weights, links)
     return np.asarray(copied * (table.pp > 1) * seconds)

@@ -21,6 +21,7 @@ padded_vocab: rows of the padded vocabulary.
 projected_share: share of the tokens that the output projection and the loss see.
 remade_bytes: bytes of the copy of one frozen weight that every backward pass makes anew.
 shared_experts_params: parameters of the shared experts of a layer on one tensor rank.
+table_weights: weights of the token table, or of the output projection, on one tensor rank.
 tower_layers: layers of a tower as models of one kind of layer, and how many there are of each.
 tower_ranks: tensor ranks that the matrices of a tower are cut over.
 tower_rows: the layouts as some layers of a tower meet them.
@@ -53,5 +54,6 @@ from trainplan.costmodel.shards.cuts import (
     projected_share,
     remade_bytes,
     shared_experts_params,
+    table_weights,
 )
 from trainplan.costmodel.shards.tower import tower_layers, tower_ranks, tower_rows

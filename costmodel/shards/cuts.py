@@ -161,6 +161,14 @@ def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
     return np.ceil(vocab_size / multiple) * multiple
 
 
+def table_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
+    """Weights of the token table, or of the output projection, on one tensor rank.
+
+    Source: `padded_vocab`.
+    """
+    return padded_vocab(model.vocab_size, table.tp) / table.tp * model.hidden_size
+
+
 def projected_share(job: Job, traits: RuntimeTraits) -> float:
     """Share of the tokens that the output projection and the loss see.
 

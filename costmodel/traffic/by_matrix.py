@@ -24,7 +24,7 @@ from trainplan.costmodel.shards import (
     Gathered,
     gathered_weights,
     matrix_shards,
-    padded_vocab,
+    table_weights,
     whole_layer_params,
     wire_bytes,
 )
@@ -128,8 +128,8 @@ def _collectives(
 def _ends(on: Candidates, before: ForwardBackward) -> tuple[PassTraffic, PassTraffic]:
     """Token table and output projection, the last behind the products of the layer before it."""
     job, table, nothing = on.job, on.table, np.zeros(len(on.table))
-    rows = padded_vocab(job.model.vocab_size, table.tp) / table.tp * job.model.hidden_size
-    gather, scatter = _collectives(on, rows, job.training.storage_bytes)
+    whole = table_weights(job.model, table)
+    gather, scatter = _collectives(on, whole, job.training.storage_bytes)
     shown = np.ones(len(table))
     embedding = PassTraffic(nothing, nothing, gather, scatter, nothing, shown)
     hidden, behind = (np.minimum(gather, before.forward), np.minimum(scatter, before.backward))

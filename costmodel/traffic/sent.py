@@ -15,7 +15,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
-from trainplan.costmodel.shards import gathered_weights, padded_vocab, wire_bytes
+from trainplan.costmodel.shards import gathered_weights, table_weights, wire_bytes
 
 Sent = Counter[tuple[str, str]]
 """(group, operation) -> bytes of the whole buffers that a rank hands over."""
@@ -237,8 +237,8 @@ class _Passes:
         """Token table, which the forward pass alone reads, or output projection; as `matrices`."""
         if self.layout.gtp == 1:
             return Counter()
-        rows = padded_vocab(self.model.vocab_size, LayoutTable.of([self.layout]).tp)[0]
-        return self._matrix("gtp", int(rows) // self.layout.tp * self.model.hidden_size, passes)
+        weights = table_weights(self.model, LayoutTable.of([self.layout]))[0]
+        return self._matrix("gtp", int(weights), passes)
 
     def _matrix(self, group: str, elements: int, passes: int) -> Sent:
         gathered = round(passes * wire_bytes(self.job) * elements)
