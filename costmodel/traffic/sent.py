@@ -229,22 +229,19 @@ class _Passes:
             group = "egtp" if one.experts else "gtp"
             if one.parts(table)[0] > 1:
                 selected = self.layout.recompute == "selective" and one.repeated(table)[0]
-                repeats = passes + bool(selected)
-                found += self._matrix(group, int(one.elements(kind, table)[0]), repeats)
+                read = wire_bytes(self.job) * (passes + bool(selected))
+                found += _gathered(group, int(one.elements(kind, table)[0]), read)
         return found
 
     def end_matrix(self, *, passes: int) -> Sent:
-        """Token table, which the forward pass alone reads, or output projection; as `matrices`."""
+        """Token table, which the forward pass alone reads, or output projection: in 16 bits.
+
+        Source: as `costmodel.traffic.by_matrix`.
+        """
         if self.layout.gtp == 1:
             return Counter()
         weights = table_weights(self.model, LayoutTable.of([self.layout]))[0]
-        return self._matrix("gtp", int(weights), passes)
-
-    def _matrix(self, group: str, elements: int, passes: int) -> Sent:
-        gathered = round(passes * wire_bytes(self.job) * elements)
-        return Counter(
-            {(group, "all_gather"): gathered, (group, "reduce_scatter"): BYTES_FP32 * elements}
-        )
+        return _gathered("gtp", int(weights), self.job.training.storage_bytes * passes)
 
     def embedding(self) -> Sent:
         """The rows of all parts of the vocabulary are summed; learned positions are added whole."""
@@ -289,6 +286,14 @@ class _Passes:
             router = (moe.num_experts + moe.shared_expert_gate) * model.hidden_size if moe else 0
             count += sum(stage.moe_layers) * router
         return Counter({("tp", "all_reduce"): BYTES_FP32 * count})
+
+
+def _gathered(group: str, elements: int, read: float) -> Sent:
+    """Weights of which each is so many bytes in all passes, and their gradients."""
+    gathered = round(read * elements)
+    return Counter(
+        {(group, "all_gather"): gathered, (group, "reduce_scatter"): BYTES_FP32 * elements}
+    )
 
 
 def _states(layout: Layout, params: Mapping[str, float]) -> Sent:

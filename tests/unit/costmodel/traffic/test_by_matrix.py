@@ -117,6 +117,12 @@ def test_low_precision_gathers_numbers_and_scales(make_job, precision, width):
     assert low.forward + low.forward_alone < high.forward + high.forward_alone
 
 
+def test_the_vocabulary_is_gathered_in_16_bits(make_job):
+    job = make_job("llama3-8b", "8x8:b200", 64, 4096, precision="mxfp8")
+    found = sent_bytes(job, Layout(dp=64, gtp=8), 0, NONE)["gtp", "all_gather"]
+    assert found == 2 * wire_bytes(job) * matrices_of_layers(job) + 3 * 2 * ends(job)
+
+
 def test_experts_are_cut_by_their_own_shards(make_job):
     job = make_job("small-moe", "1x8:h100-sxm", 8)
     table = LayoutTable.of([Layout(dp=8), Layout(dp=8, gtp=4), Layout(dp=8, egtp=4)])
