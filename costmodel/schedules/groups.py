@@ -7,16 +7,15 @@ Source: NVIDIA/Megatron-LM @d98e8a64 `megatron/core/pipeline_parallel/schedules.
 get_pp_rank_microbatches, get_schedule_table and forward_backward_pipelining_with_interleaving.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from trainplan.costmodel.columns import FloatColumn, IntMatrix
 from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.one_forward_one_backward import (
     INTERLEAVED,
-    grouped_held,
+    interleaved_held,
 )
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
 
@@ -63,8 +62,8 @@ def _in_groups(size: int) -> Schedule:
     """Its order does not repeat every pp micro batches, so it is run whole. Source: the module."""
     return replace(
         INTERLEAVED,
-        program=_program_of(size),
-        held=_held_of(size),
+        program=partial(_program, size),
+        held=partial(interleaved_held, size=size),
         rounds_to_fill=ALL_MICROBATCHES,
         rules=(),
         options=frozenset(),
@@ -72,15 +71,5 @@ def _in_groups(size: int) -> Schedule:
     )
 
 
-def _program_of(size: int) -> Callable[[Shape, RelativeSeconds], Program]:
-    def program(shape: Shape, relative: RelativeSeconds) -> Program:
-        return INTERLEAVED.program(shape._replace(microbatch_group_size=size), relative)
-
-    return program
-
-
-def _held_of(size: int) -> Callable[[int, IntMatrix], FloatColumn]:
-    def held(microbatches: int, layers: IntMatrix) -> FloatColumn:
-        return grouped_held(microbatches, layers, size)
-
-    return held
+def _program(size: int, shape: Shape, relative: RelativeSeconds) -> Program:
+    return INTERLEAVED.program(shape._replace(microbatch_group_size=size), relative)

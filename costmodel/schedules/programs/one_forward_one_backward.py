@@ -125,13 +125,10 @@ def interleaved_program(shape: Shape, relative: RelativeSeconds) -> Program:
     return one_forward_one_backward(chunked_order(shape, group), first, shape)
 
 
-def interleaved_held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
-    """Passes in flight. Source: as `alternating_held`."""
-    return grouped_held(num_microbatches, layers, None)
-
-
-def grouped_held(num_microbatches: int, layers: IntMatrix, size: int | None) -> FloatColumn:
-    """As `interleaved_held`, in groups of a size.
+def interleaved_held(
+    num_microbatches: int, layers: IntMatrix, size: int | None = None
+) -> FloatColumn:
+    """Passes in flight, in groups of a size; null: of pp.
 
     Source: as `alternating_held`; behind a smaller last group nothing repeats.
     """
