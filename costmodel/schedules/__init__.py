@@ -30,7 +30,7 @@ WEIGHT: kind of op: gradient of the weights.
 Work: seconds, ranks and micro batches of the rows that a schedule bounds.
 """
 
-from trainplan.costmodel.schedules.groups import group_runs, group_size, grouped
+from trainplan.costmodel.schedules.groups import group_size, grouped
 from trainplan.costmodel.schedules.patterns.justification import (
     BACKWARD,
     FORWARD,
@@ -41,7 +41,10 @@ from trainplan.costmodel.schedules.patterns.justification import (
     Order,
     justified,
 )
-from trainplan.costmodel.schedules.programs.one_forward_one_backward import causal_shares
+from trainplan.costmodel.schedules.programs.one_forward_one_backward import (
+    causal_shares,
+    group_runs,
+)
 from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
 from trainplan.costmodel.schedules.registry import SCHEDULES, held_passes, program, program_for

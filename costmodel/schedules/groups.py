@@ -15,17 +15,13 @@ from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.one_forward_one_backward import (
     INTERLEAVED,
+    group_runs,
     interleaved_held,
 )
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
 
 GROUPED = "interleaved"
 """The schedule whose groups a runtime may be given."""
-
-
-def group_runs(size: int, pp: int, microbatches: int) -> bool:
-    """Does a step run in groups of such a size? Source: that of the module."""
-    return pp <= size <= microbatches and not 0 < microbatches % size < pp
 
 
 @lru_cache(maxsize=4096)

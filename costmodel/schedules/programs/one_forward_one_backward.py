@@ -79,17 +79,24 @@ def rounds(pp: IntColumn, num_microbatches: IntColumn) -> IntColumn:
     return np.asarray(np.maximum(1, num_microbatches // pp))
 
 
+def group_runs(size: int, pp: int, microbatches: int) -> bool:
+    """Does a step run in groups of such a size?
+
+    Source: Megatron Core `schedules.py`, forward_backward_pipelining_with_interleaving.
+    """
+    return pp <= size <= microbatches and not 0 < microbatches % size < pp
+
+
 def group_size(shape: Shape) -> int:
     """Micro batches that go through one virtual stage in a row. Source: as `rounds`.
 
     Raises:
-        SpecError: The group given deadlocks; the rule is that of Megatron Core `schedules.py`,
-            forward_backward_pipelining_with_interleaving.
+        SpecError: The group given deadlocks. Source: as `group_runs`.
     """
     pp, m, group = shape.pp, shape.num_microbatches, shape.microbatch_group_size
     if group is None:
         return m // max(1, m // pp)
-    if not pp <= group <= m or 0 < m % group < pp:
+    if not group_runs(group, pp, m):
         raise SpecError(
             f"microbatch_group_size={group} must lie between pp={pp} and num_microbatches={m}, and "
             "the last group must hold at least pp micro batches: change it"
