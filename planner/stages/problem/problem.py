@@ -22,11 +22,11 @@ from trainplan.costmodel.columns import (
     IntRankChunks,
     IntStageKinds,
 )
-from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
+from trainplan.costmodel.layout import StageSpec, stage_specs
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.program import placed
-from trainplan.costmodel.schedules import SCHEDULES, grouped
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import link_bound, with_overhead
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.costmodel.traffic import reduction_overlap
@@ -127,8 +127,7 @@ class StageProblem(Context):
     @property
     def schedule(self) -> str:
         """Its name, in its groups."""
-        name, (pp, _, microbatches) = SCHEDULE_NAMES[int(self.table.schedule[0])], self.shape
-        return grouped(name, self.job.options.microbatch_group_size, pp, microbatches)
+        return self.parts[0].schedule_of(0)
 
     @property
     def pipeline(self) -> tuple[str, int, int, int]:
