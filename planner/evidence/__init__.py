@@ -20,7 +20,7 @@ stays_inside: as `is_inside`, of a job that is resolved.
 trusted_rules: what keeps a search inside what was measured.
 unmeasured: what every layout of a job leaves of what was measured.
 unpublished: what of a layout no run had, or none of its kind of model.
-was_published: is a scored run under a runtime, or its library?.
+was_published: is a scored run under a runtime, or another over its library?
 """
 
 from trainplan.planner.evidence.envelope import Beyond

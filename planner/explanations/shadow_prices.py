@@ -173,7 +173,6 @@ def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
         "moe_dispatcher": layout.ep * layout.etp == 1,
         "overlap_moe_a2a": layout.ep == 1,
         "overlap_shared_experts": layout.ep == 1,
-        "delay_wgrad": layout.pp == 1,
         "overlap_tp_comm": layout.tp == 1,
     }
     idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])
