@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
@@ -93,23 +94,20 @@ class SearchOptions(Spec):
     @property
     def held(self) -> tuple[str, ...]:
         """What the search is held to, as on the command line."""
-        return (
-            *(choice.rule().name for choice in self.choices),
-            *([OPTION] * self.trusted),
-            *self._of_trainer,
-        )
-
-    @property
-    def _of_trainer(self) -> tuple[str, ...]:
-        return () if self.trainer is None else (f"--trainer {self.trainer}",)
+        trainer = [f"--trainer {self.trainer}"] if self.trainer else []
+        return (*(one.rule().name for one in self.choices), *([OPTION] * self.trusted), *trainer)
 
     def trained(self, job: Job) -> Job:
         """The job as the trainer runs it.
 
         Raises:
             UnsupportedError: It can write no layout of it.
+            CatalogError: There is none of that name.
         """
-        return TRAINERS[self.trainer].runs(job) if self.trainer else job
+        name = self.trainer
+        if name and name not in TRAINERS:
+            raise unknown_name("trainer", name, TRAINERS, f"known: {', '.join(TRAINERS)}")
+        return TRAINERS[name].runs(job) if name else job
 
     def combinations(self, on: Context) -> tuple[Combination, ...]:
         """Settings of the runtime that are searched: of those of evidence that some run had."""

@@ -4,7 +4,7 @@ import pytest
 
 from tests.runtimes.plans import LLAMA, Z1, Z3, plan
 from trainplan.costmodel.architecture import Trained
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base import CatalogError, UnsupportedError
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import search
 from trainplan.planner.runtimes import TRAINERS
@@ -12,7 +12,7 @@ from trainplan.planner.runtimes import TRAINERS
 MIXED, WHOLE = "qwen3-30b-a3b", {"dp": 16, "ep": 8, **Z1}
 
 
-def found(job, name):
+def answer_of(job, name):
     return search(job, SearchOptions(trainer=name, only_answer=True, top=1))
 
 
@@ -20,7 +20,7 @@ def found(job, name):
 def test_the_answer_is_written(name):
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("megatron-lm")
     trainer = TRAINERS[name]
-    answer = found(trainer.chosen(job.model_copy(update={"reserve_bytes": 20 << 30})), name)
+    answer = answer_of(trainer.chosen(job.model_copy(update={"reserve_bytes": 20 << 30})), name)
     assert isinstance(answer, Plan)
     assert trainer(answer.job, answer.best.layout).settings
 
@@ -60,7 +60,7 @@ def test_the_least_that_an_engine_takes_is_kept_free(name):
     assert least >= 2 * 2 * 8.03e9 / 8  # 16-bit weights on 8 GPUs are half of it
     under = trainer.runs(job)
     assert under.reserve_bytes == least
-    answer = found(job, name)
+    answer = answer_of(job, name)
     notes = trainer(answer.job, answer.best.layout).notes
     assert any("that the estimate leaves free" in note for note in notes)
     assert (
@@ -85,14 +85,20 @@ def test_adapters_are_in_fp32_where_a_trainer_has_them_so():
 def test_a_job_that_no_file_can_state_is_refused_with_the_reason():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z3}).job("torchtitan")
     with pytest.raises(UnsupportedError, match="axolotl trains plans of"):
-        found(job, "axolotl")
+        answer_of(job, "axolotl")
 
 
 def test_adapters_that_a_trainer_adds_itself_are_searched_on_a_runtime_without_them():
     job = plan("a", LLAMA, 1, {"dp": 8, **Z1}).job("megatron-lm")
     trained = Trained(method="lora", rank=16, modules=("all",))
     job = job.model_copy(update={"model": job.model.model_copy(update={"trained": trained})})
-    answer = found(job.model_copy(update={"reserve_bytes": 20 << 30}), "verl")
+    answer = answer_of(job.model_copy(update={"reserve_bytes": 20 << 30}), "verl")
     assert TRAINERS["verl"](answer.job, answer.best.layout).settings
     with pytest.raises(UnsupportedError, match="slime has no key for --train lora"):
-        found(job, "slime")
+        answer_of(job, "slime")
+
+
+def test_an_unknown_trainer_is_refused_with_the_nearest_name(make_job):
+    job = make_job("llama3-8b", "1x8:h100-sxm", 64)
+    with pytest.raises(CatalogError, match="unknown trainer 'ms-swfit': did you mean 'ms-swift'"):
+        search(job, SearchOptions(trainer="ms-swfit"))
