@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds, traffic_left
 from trainplan.costmodel.blocks.residual import MASK_BYTES
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
@@ -42,7 +42,7 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
     """
     moved = 2 * shapes.storage * shapes.tokens * shapes.job.model.hidden_size
     seconds = elementwise_seconds(shapes.machine, moved) + shapes.machine.constants.launch_seconds
-    exchange = shapes.tp_exchange
+    exchange = shapes.tp_wire
     weights = table_weights(shapes.job.model, shapes.table)
     whole = (shapes.storage + shapes.table_added_bytes) * weights
     added = shapes.accumulation_seconds(weights) + elementwise_seconds(shapes.machine, whole)
@@ -81,19 +81,20 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     tile_sums = added_bytes(shapes.storage, weights, tiles, sum_bytes=sums)
     added = added + elementwise_seconds(shapes.machine, tile_sums)
     fixed = 3 * shapes.machine.constants.launch_seconds
-    exchange = shapes.tp_exchange
+    exchange, wire = shapes.tp_exchange / 2, shapes.tp_wire / 2
+    back = exchange + shapes.tp_regather, wire + shapes.tp_wire_again
     return (
         pass_seconds(
             shapes.size,
             gemm=products.forward,
             elementwise=loss / 2 + fixed,
-            tp_comm=exchange / 2 + gathered,
+            tp_comm=traffic_left(exchange, wire, products.forward) + gathered,
         ),
         pass_seconds(
             shapes.size,
             gemm=products.backward,
             elementwise=loss / 2 + fixed + added,
-            tp_comm=exchange / 2 + shapes.tp_regather,
+            tp_comm=traffic_left(*back, products.backward),
         ),
         products.weight + added,
     )

@@ -14,7 +14,7 @@ from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, 
 from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.kernels import elementwise_seconds
+from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.shards import CAST_BYTES
 
@@ -125,6 +125,10 @@ class Shapes(Candidates):
     reduce-scatter, with what they copy."""
     tp_regather: FloatColumn
     """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
+    tp_wire: FloatColumn
+    """As `tp_exchange`, with what runs beside products."""
+    tp_wire_again: FloatColumn
+    """As `tp_regather`, with what runs beside products."""
     tp_exposed: FloatColumn
     """Share of scatters, and of reductions, that nothing hides."""
     gather_exposed: FloatColumn
@@ -159,6 +163,21 @@ class Shapes(Candidates):
     def gradient_bytes(self) -> int:
         """Bytes of one weight gradient as its product writes it."""
         return product_bytes(self.job, self.traits)
+
+    def exposed_exchange(self, products: ForwardBackward) -> ForwardBackward:
+        """Seconds of the exchanges of half a layer that its products leave, in both passes.
+
+        Source: `traffic_left`; of frozen weights no product of a gradient runs backward.
+        """
+        zero, back = np.zeros(self.size), products.backward
+        back = back if self.job.model.trained is None else back - products.weight
+        return ForwardBackward(
+            traffic_left(self.tp_exchange, self.tp_wire, products.forward),
+            traffic_left(
+                self.tp_exchange + self.tp_regather, self.tp_wire + self.tp_wire_again, back
+            ),
+            zero,
+        )
 
     def accumulation_seconds(self, weights: FloatColumn) -> FloatColumn:
         """Adding the gradients of so many weights. Source: `added_bytes`, streamed."""
@@ -220,7 +239,7 @@ def _columns(candidates: Candidates) -> dict[str, Any]:
     overlapped = parallel & traits.communication.overlaps_tensor_parallel
     exposed = np.where(overlapped, overlap_exposed(candidates), 1.0)
     gather_exposed = np.ones_like(exposed) if whole else exposed
-    again = parallel & (not traits.footprint.keeps_gathered_inputs)
+    again = gather * (parallel & (not traits.footprint.keeps_gathered_inputs))
     copied = tensor * ~overlapped + gathered * (table.micro_batch_size > 1) * (whole | ~overlapped)
     copied = copied * (parallel & (table.tp > 1)) * traits.communication.reorders_sequences
     copies = elementwise_seconds(machine, 2.0 * copied)
@@ -229,9 +248,9 @@ def _columns(candidates: Candidates) -> dict[str, Any]:
         "residual_shards": np.where(parallel, table.tp, 1).astype(np.float64),
         "tp_exchange": np.where(parallel, gather * gather_exposed + scatter * exposed, reduce)
         + copies,
-        "tp_regather": np.where(again, gather, 0.0)
-        * gather_exposed
-        * machine.constants.regather_exposed,
+        "tp_regather": again * gather_exposed * machine.constants.regather_exposed,
+        "tp_wire": np.where(parallel, gather + scatter, reduce) + copies,
+        "tp_wire_again": again,
         "tp_exposed": exposed,
         "gather_exposed": gather_exposed,
         "added_bytes": added_bytes(candidates),
@@ -264,6 +283,21 @@ def overlap_exposed(candidates: Candidates) -> float:
     if candidates.traits.communication.overlap_method == "async_tp":
         return constants.async_tp_exposed
     return constants.tp_overlap_exposed
+
+
+def traffic_left(
+    exposed: FloatColumn, wire: FloatColumn, products: FloatColumn | float
+) -> FloatColumn:
+    """Seconds of traffic that products beside it leave, of `wire` seconds on any link.
+
+    `exposed` is what stays however long the products are: the share of the last chunk, and of what
+    slows the products, as fitted inside a node. Between nodes the traffic outlasts the products,
+    and what outlasts them is left.
+    Source: derived; what runs beside P seconds of products ends at the earliest with the later of
+    both, so at least wire - P is added. Wang et al., Domino, arXiv:2409.15241, section 3: the bound
+    is a step without communication.
+    """
+    return np.maximum(exposed, wire - products)
 
 
 PLAIN_EAGER = 0.6

@@ -39,7 +39,13 @@ WHOLE_HALVES = ("mlp", "moe")
 def with_frozen_weights(shapes: Shapes) -> Shapes:
     """Columns of a layer with frozen weights: nothing is gathered again, nothing accumulated."""
     nothing = np.zeros(shapes.size)
-    return replace(shapes, tp_regather=nothing, added_bytes=nothing, table_added_bytes=0)
+    return replace(
+        shapes,
+        tp_regather=nothing,
+        tp_wire_again=nothing,
+        added_bytes=nothing,
+        table_added_bytes=0,
+    )
 
 
 def frozen_passes(backward: PassSeconds, weight: FloatColumn) -> PassSeconds:

@@ -86,7 +86,7 @@ def attention_part(shapes: Shapes) -> Part:
     fixed = _kernels(shapes.job.model) * shapes.machine.constants.launch_seconds
     exchange, sums = context_exchange(shapes, core), context_sums(shapes)
     heads, copies = shared_heads(shapes)
-    tensor = attention_exchange(shapes)
+    tensor = attention_exchange(shapes, projections)
     backward_factor = shapes.machine.constants.elementwise_backward
     forward = pass_seconds(
         size,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.parts import Shapes, gathered_share
+from trainplan.costmodel.blocks.parts import Shapes, gathered_share, traffic_left
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import Collective, collective, collective_seconds, group
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds, sum_columns
@@ -86,8 +86,8 @@ def shared_heads(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     return ForwardBackward(gather, scatter, zero), ForwardBackward(copies, copies, zero)
 
 
-def attention_exchange(shapes: Shapes) -> ForwardBackward:
-    """Seconds of both passes' exchanges of the attention half.
+def attention_exchange(shapes: Shapes, products: ForwardBackward) -> ForwardBackward:
+    """Seconds of both passes' exchanges of the attention half, beside its products.
 
     Latent attention projects down on each rank's own tokens under sequence parallelism, so latents
     are gathered and their gradients scattered, where other attention does so with its input: one
@@ -98,8 +98,7 @@ def attention_exchange(shapes: Shapes) -> ForwardBackward:
     """
     model, zero = shapes.job.model, np.zeros(shapes.size)
     if model.mla is None:
-        backward = shapes.tp_exchange + shapes.tp_regather
-        return ForwardBackward(shapes.tp_exchange, backward, zero)
+        return shapes.exposed_exchange(products)
     latents = (model.mla.q_lora_rank or model.hidden_size, model.mla.kv_lora_rank)
     gathered = (*latents, model.mla.qk_rope_head_dim)
     machine = shapes.machine
@@ -108,23 +107,30 @@ def attention_exchange(shapes: Shapes) -> ForwardBackward:
     gather, scatter, reduce = (collective(machine, name, links) for name in operations)
     column = shapes.storage * shapes.tokens
     cast = column * gathered_share(shapes)
-    fetched = _seconds(gather, cast, gathered) * shapes.gather_exposed
+    fetched = _seconds(gather, cast, gathered)
     parallel = shapes.table.sequence_parallel == 1
-    forward = np.where(
-        parallel,
-        fetched + scatter.seconds(column * model.hidden_size) * shapes.tp_exposed,
-        reduce.seconds(column * model.hidden_size),
-    )
-    backward = np.where(
-        parallel,
-        gather.seconds(cast * model.hidden_size) * shapes.gather_exposed
-        + _seconds(scatter, column, gathered) * shapes.tp_exposed,
-        _seconds(reduce, column, latents),
-    )
     again = parallel & (not shapes.traits.footprint.keeps_gathered_inputs)
     again = again & (shapes.job.model.trained is None)
-    repeated = again * machine.constants.regather_exposed * fetched
-    return ForwardBackward(forward, backward + repeated, zero)
+
+    def left(shares: tuple[FloatColumn, FloatColumn, float]) -> tuple[FloatColumn, FloatColumn]:
+        """Both passes, with these shares of gathers, of scatters and of the repeated gather."""
+        gathers, scatters, repeats = shares
+        forward = fetched * gathers + scatter.seconds(column * model.hidden_size) * scatters
+        backward = gather.seconds(cast * model.hidden_size) * gathers
+        backward = backward + _seconds(scatter, column, gathered) * scatters
+        return (
+            np.where(parallel, forward, reduce.seconds(column * model.hidden_size)),
+            np.where(parallel, backward, _seconds(reduce, column, latents))
+            + again * repeats * (fetched * gathers),
+        )
+
+    exposed = left((shapes.gather_exposed, shapes.tp_exposed, machine.constants.regather_exposed))
+    wire = left((np.ones(1), np.ones(1), 1.0))
+    return ForwardBackward(
+        traffic_left(exposed[0], wire[0], products.forward),
+        traffic_left(exposed[1], wire[1], products.backward),
+        zero,
+    )
 
 
 def _seconds(one: Collective, column_bytes: FloatColumn, widths: Sequence[int]) -> FloatColumn:

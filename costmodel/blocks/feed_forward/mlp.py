@@ -76,25 +76,27 @@ def mlp_part(shapes: Shapes, width: int, module: str, inside: str = "") -> Part:
     activation = elementwise_seconds(shapes.machine, moved)
     tiled = shapes.table.tiled_mlp == 1
     inner = np.where(tiled, 0.0, inner_bytes(shapes, width))
+    exchange = shapes.exposed_exchange(products)
     forward = pass_seconds(
-        shapes.size, gemm=products.forward, elementwise=activation, tp_comm=shapes.tp_exchange
+        shapes.size, gemm=products.forward, elementwise=activation, tp_comm=exchange.forward
     )
     backward = pass_seconds(
         shapes.size,
         gemm=products.backward,
         elementwise=shapes.machine.constants.elementwise_backward * activation
         + _bias_seconds(shapes, width),
-        tp_comm=shapes.tp_exchange + shapes.tp_regather,
+        tp_comm=exchange.backward,
     )
     if tiled.any():
         backward += tile_passes(shapes, width, forward)
     modules: tuple[Module, ...] = (Module(module, forward.total, inner, inside),)
     if shapes.traits.recompute.policy == "torchtitan_selective_op":
         modules = (*modules, selected_operations(shapes, width, activation))
-    return Part(forward, backward, products.weight, inner, modules, _tail(shapes, width))
+    tail = _tail(shapes, width, exchange.forward)
+    return Part(forward, backward, products.weight, inner, modules, tail)
 
 
-def _tail(shapes: Shapes, width: int) -> PassSeconds:
+def _tail(shapes: Shapes, width: int, exchange: FloatColumn) -> PassSeconds:
     """The down projection and the exchange behind it, where nothing behind them keeps its input.
 
     Source: derived; a product keeps its inputs, a residual addition nothing, a dropout its mask and
@@ -108,7 +110,7 @@ def _tail(shapes: Shapes, width: int) -> PassSeconds:
     rate = forward_rate(machine.linear)
     product = product_seconds(machine, rate, down, machine.storage_bytes)
     behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0) * (hidden > 0)
-    return pass_seconds(shapes.size, gemm=product, tp_comm=behind * shapes.tp_exchange)
+    return pass_seconds(shapes.size, gemm=product, tp_comm=behind * exchange)
 
 
 def tile_passes(shapes: Shapes, width: int, forward: PassSeconds) -> PassSeconds:

@@ -98,13 +98,13 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
     if shapes.job.model.feed_forward != "none":
         kernels += FEED_FORWARD_KERNELS
     fixed = kernels * constants.launch_seconds
-    exchange = heads_exchange(shapes, sizes)
+    exchange, tensor = heads_exchange(shapes, sizes), shapes.exposed_exchange(products)
     forward = pass_seconds(
         shapes.size,
         gemm=products.forward,
         attention=core.forward,
         elementwise=moved + fixed,
-        tp_comm=shapes.tp_exchange,
+        tp_comm=tensor.forward,
         cp_comm=exchange,
     )
     backward = pass_seconds(
@@ -112,7 +112,7 @@ def carried_part(shapes: Shapes, sizes: Carried) -> Part:
         gemm=products.backward,
         attention=core.backward,
         elementwise=moved_back + 1.5 * fixed,
-        tp_comm=shapes.tp_exchange + shapes.tp_regather,
+        tp_comm=tensor.backward,
         cp_comm=exchange,
     )
     kept, tail = kept_bytes(shapes, sizes), pass_seconds(shapes.size)

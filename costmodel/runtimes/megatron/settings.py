@@ -56,8 +56,8 @@ def context_exchange_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp",
     "the search tries overlap_tp_comm inside one scale-up domain alone",
-    "assumed: user buffers of Transformer Engine are mapped over NVLink, and no run in "
-    "examples/accuracy overlaps beyond",
+    "NVIDIA/TransformerEngine @d0067d0d userbuffers-host.cpp, create_communicator_grouped2: user "
+    "buffers are mapped over NVLink; no run in examples/accuracy overlaps beyond",
 )
 def tp_overlap_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
     """Buffers of other ranks are written directly."""

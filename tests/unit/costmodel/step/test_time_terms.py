@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks.attention.key_values import shared_heads
-from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds, shapes
+from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds, shapes, traffic_left
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
@@ -111,6 +113,31 @@ def test_overlapped_tensor_parallel_traffic_costs_less_but_not_nothing():
         estimate(job_of(*job, overlap_tp_comm=on), **layout).terms.tp_comm for on in (False, True)
     )
     assert 0.2 * plain < alongside < 0.8 * plain
+
+
+def test_products_hide_no_more_tensor_parallel_traffic_than_they_last():
+    """Over four nodes traffic takes five times as long as products, inside one as long.
+
+    Wang et al., Domino, arXiv:2409.15241, abstract: up to 1.3 times as fast.
+    """
+    gains = {}
+    for tp, nodes in ((8, 1), (32, 4)):
+        job = "gpt3-6.7b", f"{nodes}x8:h100-sxm"
+        layout = {"tp": tp, "sequence_parallel": True, "micro_batch_size": 4}
+        plain, hidden = (
+            estimate(job_of(*job, overlap_tp_comm=on), **layout) for on in (False, True)
+        )
+        assert plain.terms.tp_comm - hidden.terms.tp_comm <= hidden.terms.gemm
+        gains[nodes] = plain.step_time_s / hidden.step_time_s
+    assert 1.0 < gains[4] < gains[1] <= 1.3
+
+
+@given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 10))
+def test_traffic_beside_products_ends_with_the_later_of_both(share, wire, products):
+    left = float(traffic_left(np.array([share * wire]), np.array([wire]), products)[0])
+    assert share * wire <= left <= wire
+    assert products + left >= max(products, wire) * (1 - 1e-12)
+    assert traffic_left(np.array([wire]), np.array([wire]), products)[0] == wire  # none beside
 
 
 def test_hybrid_sharding_over_slow_nodes_is_faster_than_one_large_group():
