@@ -52,6 +52,12 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "unit in the last place of a weight in 16 bits are lost",
             ),
             Change(
+                "diloco",
+                "islands take local steps alone and are joined by an outer optimizer; what a token "
+                "teaches then is not priced",
+                "Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1",
+            ),
+            Change(
                 "adapters",
                 "low-rank adapters are trained, every weight of the model is frozen",
                 "Hu et al., LoRA, arXiv:2106.09685, section 4.1",

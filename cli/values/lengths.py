@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from trainplan.cli.files import read_text
 from trainplan.costmodel.base import SpecError, read_json, read_number
-from trainplan.costmodel.job import LARGEST_SIZE, LengthSpec, Lognormal, Packing, TrainingSpec
-from trainplan.costmodel.spec import first_complaint, shown
+from trainplan.costmodel.job import LengthSpec, Lognormal, Packing, TrainingSpec
+from trainplan.costmodel.spec import LARGEST_SIZE, first_complaint, shown
 
 DISTRIBUTION = "lognormal:"
 HEADER = ["length", "count"]

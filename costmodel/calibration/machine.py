@@ -21,6 +21,7 @@ from trainplan.costmodel.documents import (
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine, Provenance, with_reserve
 from trainplan.costmodel.measured import measured_machine, profile_notes
+from trainplan.costmodel.outer import with_outer
 from trainplan.costmodel.pipeline import group_jobs
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.uncertainty import calibrated_regime
@@ -111,6 +112,7 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
     )
     machine = calibrated(machine, measured.calibration, job) if measured.calibration else machine
     machine = with_reserve(machine, job.reserve_bytes, job.reserve_host_bytes)
+    machine = with_outer(machine, job)
     if len(job.cluster.groups) == 1:
         return machine
     alone = (machine_for(one, measured) for one in group_jobs(job))

@@ -10,11 +10,11 @@ FULL_WIDTH: formats whose weights and activations are stored in 4 bytes.
 GradientType: type of the gradients that are kept.
 Graph: what of a step is captured as a CUDA graph.
 Job: the question a plan answers.
-LARGEST_SIZE: of a batch and of a sequence.
 LengthSpec: a histogram of sequence lengths, or a distribution.
 Lognormal: lengths whose logarithm is normal.
 LOW_PRECISION: formats whose products need their operands cast.
 OptimizerSpec: an optimizer of `costmodel.optimizers`, with what the user set of it.
+OuterSpec: islands that take local steps, joined by outer steps.
 Packing: each sequence padded to a row.
 Precision: number format of the matrix products.
 Proxy: a library that posts DeepEP's messages from the host.
@@ -30,7 +30,6 @@ with_trained: the model with what a text of `--train` says is trained.
 from trainplan.costmodel.job.job import (
     DEFAULT_RUNTIME,
     FULL_WIDTH,
-    LARGEST_SIZE,
     LOW_PRECISION,
     Attention,
     ContextExchange,
@@ -52,5 +51,6 @@ from trainplan.costmodel.job.job import (
     storage_bytes,
 )
 from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.job.trained import with_trained

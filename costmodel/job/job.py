@@ -14,6 +14,7 @@ from pydantic import (
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec, OptimizerText
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.spec import LARGEST_SIZE, OneLine, Spec
 
@@ -258,6 +259,19 @@ class Job(Spec):
     """A search tries `dp_replicate` under ZeRO-1 and `replicas_share_optimizer`, too."""
     may_shard_matrices: bool = False
     """A search tries `gtp` and `egtp`, too."""
+    outer: OuterSpec | None = None
+    """The cluster is one of several islands that train alone between outer steps; null: it is all
+    there is."""
+
+    @property
+    def islands(self) -> int:
+        """Equal clusters that train together, each with a batch of its own."""
+        return self.outer.islands if self.outer else 1
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all islands."""
+        return self.islands * self.cluster.num_gpus
 
     @property
     def reserves(self) -> bool:

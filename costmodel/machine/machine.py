@@ -57,6 +57,10 @@ class Machine:
     """Measured over predicted speed of whole steps, where a calibration says so."""
     fixed_overhead_seconds: float = 0.0
     """Added to every step, where a calibration says so."""
+    outer_seconds: float = 0.0
+    """Of a local step's share of the sync of islands; 0: the machine is no island."""
+    outer_hidden: float = 0.0
+    """Share of the local steps behind which that sync may hide."""
 
     calibrated: bool = False
     """Corrected by measured steps of the job's own precision and runtime."""

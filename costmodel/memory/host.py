@@ -20,6 +20,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.states import RankParams, rank_params, shard_ranks, updated_params
+from trainplan.costmodel.outer import state_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.swap_buffers import (
     SUBGROUP_PARAMS,
@@ -134,6 +135,8 @@ def off_device(
     workers = candidates.traits.offloading.workers
     processes = np.full((1, 1), PROCESS_BYTES * (1 + workers))
     kept_deep = candidates.traits.offloading.checkpoints_tier == "nvme"
+    if candidates.job.outer:
+        on_host = on_host + state_bytes_per_param(candidates.job.outer)[1] * updated
     return OffDevice(
         host=of_node(on_host + checkpoints * (not kept_deep) + moved_activations(blocks, ranks)),
         host_optimizer=of_node(np.where(on_drive, np.minimum(buffers, states), locked_states)),
@@ -250,6 +253,7 @@ def _may_leave(candidates: Candidates, *, known: bool) -> BoolColumn:
     table = candidates.table
     moves = moves_states(table) | (table.offload_modules > 0)
     checked = known or bool(table.offload_tier.any())
+    moves = moves | (candidates.job.outer is not None)
     return np.asarray(moves | (checked & (candidates.traits.offloading.optimizer_step is not None)))
 
 

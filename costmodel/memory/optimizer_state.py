@@ -18,9 +18,11 @@ from trainplan.costmodel.memory.states import (
     optimizer_bytes_per_param,
     rank_params,
     shard_ranks,
+    updated_params,
 )
 from trainplan.costmodel.memory.trained import of_trained
 from trainplan.costmodel.optimizers import FP8_LM, STORED, Matrix, optimizer_of, updates_by_layer
+from trainplan.costmodel.outer import state_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
 
 
@@ -54,13 +56,17 @@ def optimizer_bytes(
 ) -> FloatColumn:
     """The same for parameters and states by shape that are given.
 
-    Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for both.
+    States of an outer optimizer are wherever these are.
+    Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for all.
     """
     table, shards = candidates.table, both_update_ranks(candidates)
+    kept, sharded = 1 - table.offload_optimizer, table.zero_stage >= 1
     total = held.weighted(*(optimizer_bytes_per_param(candidates, ranks) for ranks in shards))
+    if candidates.job.outer:
+        own, _ = state_bytes_per_param(candidates.job.outer)
+        total = total + kept * own * updated_params(table, held)
     if shaped is None:
         return total
-    kept, sharded = 1 - table.offload_optimizer, table.zero_stage >= 1
     return total + shaped.weighted(*(kept / np.where(sharded, ranks, 1.0) for ranks in shards))
 
 

@@ -112,7 +112,7 @@ def energy_of(job: Job, machine: Machine, traits: RuntimeTraits) -> Energy:
     Raises:
         SpecError: The power limit of a GPU is unknown.
     """
-    return Energy(job, machine, traits, limit_watts(job.cluster))
+    return Energy(job, machine, traits, job.islands * limit_watts(job.cluster))
 
 
 def limit_watts(cluster: ClusterSpec) -> float:

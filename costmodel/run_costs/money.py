@@ -35,10 +35,11 @@ def run_steps(job: Job) -> int | None:
     """Optimizer steps of the whole run; null where its tokens are not given.
 
     Source: each step takes `tokens_per_step` of the run's `tokens`, and the last step counts as a
-    whole one, so the quotient is rounded up.
+    whole one, so the quotient is rounded up; all islands step at once.
     """
     tokens = job.training.tokens
-    return None if tokens is None else -(-tokens // real_tokens_per_step(job.training))
+    at_once = job.islands * real_tokens_per_step(job.training)
+    return None if tokens is None else -(-tokens // at_once)
 
 
 def longest_step_seconds(job: Job, deadline_days: float) -> float:

@@ -12,6 +12,7 @@ Estimate: all a layout is expected to cost.
 explicit: price every row with its schedule simulated.
 link_bound: seconds in which the joins of groups can carry all messages of a step, one after the
     other.
+local_seconds: add what no term explains and the slowdown of large jobs.
 Memory: peak memory of a step.
 node_bound_seconds: seconds no choice of vpp, schedule, ZeRO stage, recomputation or offload can
     beat.
@@ -31,11 +32,17 @@ SimulatedTable: `Makespans` of many layouts.
 step_seconds: step time of every row with its schedule simulated.
 Terms: exposed seconds of one step on the busiest pipeline rank.
 virtual_stage_seconds: seconds of every virtual stage.
-with_overhead: add what no term explains and the slowdown of large jobs.
+with_overhead: seconds of a step from the sum of its terms.
 without_overhead: the sum of the terms that makes a step of so many seconds.
 """
 
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead, without_overhead
+from trainplan.costmodel.step.estimate import (
+    Priced,
+    local_seconds,
+    price,
+    with_overhead,
+    without_overhead,
+)
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import (
     on_groups,

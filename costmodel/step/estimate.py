@@ -283,7 +283,7 @@ def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeco
     )
 
 
-def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
+def local_seconds(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     """Add what no term explains and the slowdown of large jobs; then what a calibration measured.
 
     Source: the three constants, and the scalars of `costmodel.calibration.fit`.
@@ -295,13 +295,30 @@ def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     return expected / machine.speed + machine.fixed_overhead_seconds
 
 
-def without_overhead(machine: Machine, seconds: float) -> float:
-    """The sum of the terms that makes a step of so many seconds: `with_overhead` turned round.
+def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
+    """Seconds of a step from the sum of its terms: `local_seconds`, and its share of outer steps.
 
-    Source: `with_overhead` is a line a + b x: its values at 0 and at 1 are a and a + b, so x =
-    (seconds - a) / b.
+    It never falls as the sum grows, and grows no faster than `local_seconds`.
+    Source: `costmodel.outer.exposed_seconds` over the steps of a round.
     """
-    nothing, one = with_overhead(machine, np.array([0.0, 1.0])).tolist()
+    local = local_seconds(machine, seconds)
+    if not machine.outer_seconds:
+        return local
+    return np.maximum(local, machine.outer_seconds + (1 - machine.outer_hidden) * local)
+
+
+def without_overhead(machine: Machine, seconds: float) -> float:
+    """The largest sum of the terms with no longer step: `with_overhead` turned round.
+
+    Source: `local_seconds` is a line a + b x: its values at 0 and at 1 are a and a + b, so x =
+    (seconds - a) / b; of the two lines of `with_overhead` the smaller of both solutions counts.
+    """
+    nothing, one = local_seconds(machine, np.array([0.0, 1.0])).tolist()
+    if machine.outer_seconds:
+        left, waited = seconds - machine.outer_seconds, 1 - machine.outer_hidden
+        if left < 0:
+            return -np.inf
+        seconds = min(seconds, left / waited) if waited else seconds
     return float((seconds - nothing) / (one - nothing))
 
 

@@ -45,6 +45,8 @@ class Terms:
     """Zeroing, clipping, Adam, and casts of new weights to what products read."""
     offload: float
     """What optimizer state and activations in host memory add."""
+    outer_comm: float
+    """Its share of the exposed syncs of islands."""
     overhead: float
     """What no term explains: data loading, logging, stragglers."""
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model import model_flop_per_step
 from trainplan.costmodel.pipeline import in_groups
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead
+from trainplan.costmodel.step.estimate import Priced, local_seconds, price, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
@@ -230,15 +230,22 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
         dp_comm=makespans.dp_comm,
         optimizer=float(priced.optimizer[row]),
         offload=float(priced.offload[row] + waiting),
+        outer_comm=0.0,
         overhead=0.0,
     )
     measured = Terms(*(value / speed for value in VALUES(catalog)))
-    return replace(measured, overhead=step - explained / speed)
+    local = step
+    if priced.machine.outer_seconds:
+        local = float(local_seconds(priced.machine, np.array([explained]))[0])
+    return replace(measured, outer_comm=step - local, overhead=local - explained / speed)
 
 
 def _in_step(machine: Machine, use: LaneUse) -> LaneUse:
-    """Saved seconds of the whole step. Source: `with_overhead` is linear."""
-    saved = with_overhead(machine, np.array([0.0, use.saved_if_twice_as_fast_s]))
+    """Saved seconds of the whole step, less where outer steps hide behind it.
+
+    Source: `local_seconds` is linear.
+    """
+    saved = local_seconds(machine, np.array([0.0, use.saved_if_twice_as_fast_s]))
     return replace(use, saved_if_twice_as_fast_s=float(saved[1] - saved[0]))
 
 

@@ -8,8 +8,9 @@ from typing import Generic, TypeVar, get_args
 
 from trainplan.costmodel.base import NumberKind, PlanError, SpecError, did_you_mean, read_number
 from trainplan.costmodel.hardware import MOST_GPUS
-from trainplan.costmodel.job import LARGEST_SIZE, Precision
+from trainplan.costmodel.job import Precision
 from trainplan.costmodel.presets import gpu_intended
+from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.planner.cases import (
     Case,
     with_batch,

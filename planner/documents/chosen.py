@@ -56,6 +56,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
                 "runtime": document["runtime"],
                 "release": document.get("release"),
                 "options": document.get("options", {}),
+                "outer": document.get("outer"),
                 "reserve_bytes": document.get("reserve_bytes", 0),
                 "reserve_host_bytes": document.get("reserve_host_bytes", 0),
             }

@@ -14,7 +14,7 @@ from pydantic_core import to_jsonable_python
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec, Placement
-from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.job import Job, OuterSpec, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
@@ -158,6 +158,9 @@ class OfJob(Document):
     """Id of the runtime the plan is made for."""
     release: str | None
     """Software that runs, as `--runtime-version` says; null: the newest known."""
+    outer: OuterSpec | None
+    """Islands that train alone between outer steps, of which `cluster` and the batch are one; null:
+    there is one cluster."""
     options: dict[str, object]
     """What `--option` set of the runtime; empty: its defaults."""
     reserve_bytes: float
@@ -168,7 +171,10 @@ class OfJob(Document):
 
 def of_job(job: Job) -> dict[str, Any]:
     """The fields of `OfJob`."""
-    same = ("training", "cluster", "runtime", "release", "reserve_bytes", "reserve_host_bytes")
+    same = (
+        *("training", "cluster", "runtime", "release", "outer"),
+        *("reserve_bytes", "reserve_host_bytes"),
+    )
     return {name: getattr(job, name) for name in same} | {
         "model": model_json(job.model),
         "changes_training": tuple(change.says for change in changes_training(job)),

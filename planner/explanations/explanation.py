@@ -31,7 +31,7 @@ RESOURCES: MappingProxyType[Resource, tuple[str, ...]] = MappingProxyType(
     {
         "compute": ("gemm", "attention", "elementwise", "recompute", "optimizer"),
         "host": ("host",),
-        "network": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "dp_comm", "p2p"),
+        "network": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "dp_comm", "p2p", "outer_comm"),
         "pipeline": ("bubble",),
         "offload": ("offload",),
         "overhead": ("overhead",),

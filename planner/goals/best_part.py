@@ -180,7 +180,7 @@ class _Choice:
         if value >= self._limit:
             return np.inf
         if self._name == "gpus":
-            return float(part.context.job.cluster.num_gpus)
+            return float(part.context.job.num_gpus)
         return value if self._name == "time" else value * scale_of(part.context.job, self._name)
 
     def cutoff(self, part: _Part) -> float:

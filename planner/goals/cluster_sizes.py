@@ -95,7 +95,7 @@ def scale_of(job: Job, name: Name) -> float:
         SpecError: Money is asked for and a group has no price.
     """
     steps = run_steps(job) or 1
-    return steps * (price_per_second(job.cluster) if name == "cost" else 1.0)
+    return steps * (job.islands * price_per_second(job.cluster) if name == "cost" else 1.0)
 
 
 def longest_step(context: SearchContext) -> float:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext

@@ -14,9 +14,10 @@ from trainplan.costmodel.axes import AXIS_OF_COLUMN, Least, Tried
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job import LARGEST_SIZE, Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Flag
 from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT, limit_of

@@ -21,6 +21,8 @@ def _names(job: Job) -> Iterator[str]:
         yield name
     if job.training.state_precision != "o0":
         yield "bf16 states" if job.training.state_precision == "bf16" else "fp8 states"
+    if job.outer:
+        yield "diloco"
     trained = job.model.trained
     if trained and trained.quantised:
         yield "4-bit weights"

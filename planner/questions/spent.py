@@ -19,10 +19,10 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
     carbon = cluster.kg_co2_per_kwh
     emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
     try:
-        money = price_per_second(cluster) * step_time_s
+        money = job.islands * price_per_second(cluster) * step_time_s
     except SpecError:
         money = None
-    hours = step_time_s / SECONDS_PER_HOUR * cluster.num_gpus
+    hours = step_time_s / SECONDS_PER_HOUR * job.num_gpus
     return Spent(
         steps=steps,
         joules_per_step=joules,

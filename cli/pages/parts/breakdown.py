@@ -23,6 +23,7 @@ LABELS = {
     "dp_comm": "data-parallel communication",
     "optimizer": "optimizer step",
     "offload": "optimizer and activation offload",
+    "outer_comm": "syncs of islands",
     "overhead": "stragglers, data loading and other overhead",
 }
 """Words for the fields of `costmodel.step.simulate.Terms`."""

@@ -57,13 +57,13 @@ def run_words(job: Job, estimate: Estimate) -> RunWords | None:
         for bound in (interval.step_time_low_s, interval.step_time_high_s)
     )
     hours = total / SECONDS_PER_HOUR
-    gpu_hours = hours * job.cluster.num_gpus
+    gpu_hours = hours * job.num_gpus
     return RunWords(
         tokens=f"{tokens(job.training.tokens)} tokens",
         length=f"{_count(total / size)} {unit}",
         interval=f"{low} to {high}",
         gpu_hours=f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}",
-        money=_money(job.cluster, hours),
+        money=_money(job.cluster, job.islands * hours),
     )
 
 

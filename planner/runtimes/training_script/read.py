@@ -9,9 +9,9 @@ from collections.abc import Container, Mapping
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.presets import preset_named, preset_names
+from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Request

@@ -27,7 +27,7 @@ from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_s
 from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import link_bound, with_overhead
+from trainplan.costmodel.step import link_bound, local_seconds
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.costmodel.traffic import reduction_overlap
 from trainplan.planner.policies import Fractions, paths_bound
@@ -257,7 +257,7 @@ class StageProblem(Context):
         if whole and all(reduction_overlap(one).window[0] <= 1 for one in self.parts):
             return 0.0
         most = max(float(most_hidden(one, one.costs)[0]) for one in self.parts)
-        return float(np.diff(with_overhead(self.machine, np.array([0.0, most])))[0])
+        return float(np.diff(local_seconds(self.machine, np.array([0.0, most])))[0])
 
     @cached_property
     def least_seconds(self) -> tuple[RankLayers, RankLayers]:

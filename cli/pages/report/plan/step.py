@@ -13,7 +13,7 @@ PRODUCTS = ("gemm", "attention")
 """Terms whose FLOPs the model counts."""
 KINDS = {
     "@blue": ("elementwise", "host"),
-    "@orange": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "p2p", "dp_comm"),
+    "@orange": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "p2p", "dp_comm", "outer_comm"),
     "@olive": ("recompute", "offload"),
     "@green": ("optimizer",),
     "@grey": ("bubble", "overhead"),

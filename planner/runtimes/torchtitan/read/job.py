@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.job import LARGEST_SIZE, Job, Precision, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec, Schedule
 from trainplan.costmodel.runtimes import FILLED, RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.python_source import Made
 from trainplan.planner.runtimes.ranks import is_counted, machines_of, ranks_of

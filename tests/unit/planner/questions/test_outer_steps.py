@@ -1,0 +1,78 @@
+"""Plans of islands: the best of one, its share of the syncs, and what is counted of all."""
+
+import pytest
+
+from trainplan.cli.terminal import json_text
+from trainplan.costmodel.calibration import machine_for
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.outer.islands import island_job
+from trainplan.costmodel.outer.of_job import outer_of
+from trainplan.costmodel.presets.presets import preset
+from trainplan.costmodel.run_costs.money import run_steps
+from trainplan.planner.documents import chosen_from_json, plan_json
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.estimation import estimate
+
+TOKENS = 10**10
+
+
+def whole(price=2.0):
+    cluster = parse_cluster("1x8:h100-sxm+1x8:h100-sxm")
+    groups = tuple(one.model_copy(update={"price_per_gpu_hour": price}) for one in cluster.groups)
+    update = {"groups": groups, "between_groups": BetweenGroups(gb_per_s=0.125)}
+    return Job(
+        model=preset("llama3.2-1b"),
+        training=TrainingSpec(seq_length=1024, global_batch_size=64, tokens=TOKENS),
+        cluster=cluster.model_copy(update=update),
+        runtime="torchtitan",
+    )
+
+
+@pytest.fixture(scope="module")
+def plans():
+    joined = island_job(whole(), {"every": 20})
+    alone = joined.model_copy(update={"outer": None})
+    options = SearchOptions(search_options="none", top=1)
+    return search(alone, options), search(joined, options)
+
+
+def test_a_step_is_that_of_an_island_and_its_share_of_a_sync(plans):
+    alone, joined = plans
+    waits = outer_of(joined.job, machine_for(joined.job)).sync_s / 20
+    assert joined.best.layout == alone.best.layout
+    step = alone.best.estimate.step_time_s
+    assert joined.best.estimate.step_time_s == pytest.approx(step + waits)
+    assert joined.best.estimate.terms.outer_comm == pytest.approx(waits)
+    assert joined.certificate.optimal
+
+
+def test_tokens_money_energy_and_hours_are_of_all_islands(plans):
+    alone, joined = plans
+    assert run_steps(alone.job) == pytest.approx(2 * run_steps(joined.job), abs=1)
+    slower = joined.best.estimate.step_time_s / alone.best.estimate.step_time_s
+    for name in ("money_per_run", "gpu_hours_per_run"):
+        one, all_of_them = (getattr(plan.spent, name) for plan in plans)
+        assert all_of_them == pytest.approx(slower * one, rel=1e-3)
+    more = joined.spent.joules_per_step / alone.spent.joules_per_step
+    assert 2 < more < 2 * slower
+
+
+def test_a_plan_of_islands_comes_back(plans):
+    joined = plans[1]
+    job, layout = chosen_from_json(json_text(plan_json(joined)))
+    assert (job.outer, layout) == (joined.job.outer, joined.best.layout)
+    assert estimate(job, layout).step_time_s == joined.best.estimate.step_time_s
+
+
+def test_it_is_said_to_change_the_training(plans):
+    alone, joined = map(plan_json, plans)
+    assert any("outer optimizer" in one for one in joined["changes_training"])
+    assert not alone["changes_training"]
+
+
+def test_the_outer_optimizer_takes_memory(plans):
+    alone, joined = (plan.best.estimate.memory for plan in plans)
+    assert joined.peak_allocated_bytes > alone.peak_allocated_bytes
+    assert joined.host.host_bytes > alone.host.host_bytes == 0
