@@ -19,7 +19,8 @@ from trainplan.costmodel.layouts import ON_DRIVE, ON_HOST, moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
-from trainplan.costmodel.memory.states import RankParams, rank_params, shard_ranks, updated_params
+from trainplan.costmodel.memory.shard_groups import shard_groups
+from trainplan.costmodel.memory.states import RankParams, rank_params, updated_params
 from trainplan.costmodel.outer import state_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.swap_buffers import (
@@ -128,7 +129,7 @@ def off_device(
     buffers = BYTES_FP32 * optimizer_buffer_params(updated)
     on_drive, placed = table.offload_tier > 0, table.offload_parameters
     storage = candidates.job.training.storage_bytes
-    size = weight_buffer_params(candidates.job.model, shard_ranks(table))
+    size = weight_buffer_params(candidates.job.model, shard_groups(candidates)[0].weights)
     fetched = WEIGHT_BUFFERS * size * storage
     locked = weights + page_locked_weights(candidates, ranks, held, weights)
     on_host = np.where(placed == ON_HOST, locked, np.where(placed == ON_DRIVE, fetched, 0.0))

@@ -5,7 +5,8 @@ import numpy as np
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, ClassRows
 from trainplan.costmodel.layouts import num_microbatches
-from trainplan.costmodel.memory.states import BlockParams, gradient_bytes_per_param, shard_ranks
+from trainplan.costmodel.memory.shard_groups import shard_groups
+from trainplan.costmodel.memory.states import BlockParams, gradient_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
 
 
@@ -46,5 +47,5 @@ def gradients_at_peak(
 
 def end_gradients(candidates: Candidates, ranks: Ranks, params: BlockParams) -> ClassRows:
     """Gradients of the output projection and the last norm. Source: `gradient_bytes_per_param`."""
-    each = gradient_bytes_per_param(candidates, shard_ranks(candidates.table))
+    each = gradient_bytes_per_param(candidates, shard_groups(candidates)[0])
     return np.asarray(ranks.head * params.with_gradients.head * each)

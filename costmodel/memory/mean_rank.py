@@ -7,11 +7,11 @@ import numpy as np
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
+from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
     BlockParams,
     RankParams,
-    both_shard_ranks,
     gradient_bytes_per_param,
 )
 from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
@@ -40,10 +40,11 @@ def mean_state_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     Source: as `rank_memory`, under the ZeRO stage and the offload of the layouts.
     """
     candidates = candidates.as_executed
-    shards = both_shard_ranks(candidates)
     weights, own = held_weight_bytes(candidates, held), held.with_gradients
     weights = np.where(candidates.table.offload_parameters > 0, 0.0, weights)
-    gradients = own.weighted(*(gradient_bytes_per_param(candidates, ranks) for ranks in shards))
+    gradients = own.weighted(
+        *(gradient_bytes_per_param(candidates, one) for one in shard_groups(candidates))
+    )
     blocks = block_state_bytes(candidates)
     shaped = None if blocks is None else _mean(candidates, blocks)
     return weights + gradients + optimizer_bytes(candidates, own, shaped)

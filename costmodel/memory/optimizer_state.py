@@ -10,14 +10,12 @@ from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.memory.matrices import largest_in_layers
+from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
-    both_update_ranks,
-    expert_shard_ranks,
     optimizer_bytes_per_param,
     rank_params,
-    shard_ranks,
     updated_params,
 )
 from trainplan.costmodel.memory.trained import of_trained
@@ -59,15 +57,14 @@ def optimizer_bytes(
     States of an outer optimizer are wherever these are.
     Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for all.
     """
-    table, shards = candidates.table, both_update_ranks(candidates)
-    kept, sharded = 1 - table.offload_optimizer, table.zero_stage >= 1
-    total = held.weighted(*(optimizer_bytes_per_param(candidates, ranks) for ranks in shards))
+    groups, kept = shard_groups(candidates), 1 - candidates.table.offload_optimizer
+    total = held.weighted(*(optimizer_bytes_per_param(candidates, one) for one in groups))
     if candidates.job.outer:
         own, _ = state_bytes_per_param(candidates.job.outer)
-        total = total + kept * own * updated_params(table, held)
+        total = total + kept * own * updated_params(candidates.table, held)
     if shaped is None:
         return total
-    return total + shaped.weighted(*(kept / np.where(sharded, ranks, 1.0) for ranks in shards))
+    return total + shaped.weighted(*(kept / one.optimizer for one in groups))
 
 
 def uneven_share_bytes(candidates: Candidates) -> FloatColumn:
@@ -89,8 +86,8 @@ def uneven_share_bytes(candidates: Candidates) -> FloatColumn:
         return master * one.elements + found.state_bytes(one, request, footprint.moment_bytes)
 
     shared, expert = largest_in_layers(job, table, owned)
-    beyond = shared * (1 - 1 / shard_ranks(table)) + expert * (1 - 1 / expert_shard_ranks(table))
-    return np.where(table.zero_stage >= 1, beyond, 0.0)
+    dense, routed = shard_groups(candidates)
+    return shared * (1 - 1 / dense.optimizer) + expert * (1 - 1 / routed.optimizer)
 
 
 def largest_block_gradients(candidates: Candidates, params: BlockParams) -> FloatColumn:
@@ -116,13 +113,13 @@ def wide_end_bytes(candidates: Candidates, ranks: Ranks, params: BlockParams) ->
     FP8DistributedDataParallel (buffers of plain tensors), and `optimizer/distrib_optimizer.py`,
     shard_fp32_from_float16_groups.
     """
-    level, table = candidates.job.training.state_precision, candidates.table
+    level = candidates.job.training.state_precision
     if level not in FP8_LM:
         return np.zeros((1, 1))
     stored = STORED[level]
-    shards = shard_ranks(table)
+    groups = shard_groups(candidates)[0]
     weight = BYTES_BF16 - stored.weight_bytes
-    gradient = (BYTES_FP32 - stored.gradient_bytes) / np.where(table.zero_stage >= 2, shards, 1.0)
-    master = (BYTES_FP32 - stored.master_bytes) / np.where(table.zero_stage >= 1, shards, 1.0)
+    gradient = (BYTES_FP32 - stored.gradient_bytes) / groups.gradients
+    master = (BYTES_FP32 - stored.master_bytes) / groups.optimizer
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     return np.asarray(ends * (weight + gradient + master))

@@ -18,14 +18,13 @@ from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes
 from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak, made_anew
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
 from trainplan.costmodel.memory.received import received_bytes
+from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
-    both_shard_ranks,
     gradient_bytes_per_param,
     gradients_follow,
     low_precision_weight_bytes,
-    shard_ranks,
 )
 from trainplan.costmodel.memory.step_copies import step_copy_bytes, update_copy_bytes
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
@@ -201,7 +200,7 @@ def rank_memory(
     found = MemoryTable(
         weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
-            *(gradient_bytes_per_param(candidates, one) for one in both_shard_ranks(candidates))
+            *(gradient_bytes_per_param(candidates, one) for one in shard_groups(candidates))
         ),
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=kept * device_share(ranks, traits.footprint.offloaded_layers)
@@ -253,7 +252,7 @@ def _as_it_goes(
     whole = replace(found, transients=np.maximum(found.transients, beyond))
     transients = np.maximum(found.transients, beyond + found.gradients - gradients)
     made = replace(found, gradients=gradients, transients=transients)
-    elsewhere = (whole.reserved - made.reserved) * (shard_ranks(candidates.table) > 1)
+    elsewhere = (whole.reserved - made.reserved) * (shard_groups(candidates)[0].ranks > 1)
     return replace(made, cached=found.cached + elsewhere)
 
 
@@ -269,11 +268,11 @@ def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams)
     casts = job.training.casts and traits.footprint.low_precision != "cast"
     casts = casts and traits.footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
-    sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
     if not casts:
         return np.zeros(ends.shape)
+    shards = shard_groups(candidates)[0].weights
     counted = low_precision_weight_bytes(job, traits) - remade_bytes(job, traits)
-    return np.asarray((counted - job.training.storage_bytes) * ends / sharded)
+    return np.asarray((counted - job.training.storage_bytes) * ends / shards)
 
 
 def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:

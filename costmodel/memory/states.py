@@ -14,6 +14,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
+from trainplan.costmodel.memory.shard_groups import ShardGroups, groups_of
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model import (
     MIXER_COUNTS,
@@ -221,55 +222,14 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     return RankParams(shared, expert, bool(expert.any()), trained)
 
 
-def shard_ranks(table: LayoutTable) -> FloatColumn:
-    """Ranks that share one copy of the dense states. Source: ZeRO, arXiv:1910.02054, section 5.
-
-    Those that `gtp` cuts have each a part, which the others share.
-    """
-    return table.dp / table.dp_replicate * table.cp / table.gtp
-
-
-def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
-    """Ranks that share one copy of the routed experts' states.
-
-    Source: arXiv:2504.14960, section 3: expert data parallelism is tp cp dp / (etp ep).
-    """
-    ranks = table.tp * table.cp * table.dp / (table.etp * table.ep) / table.dp_replicate
-    return np.asarray(np.maximum(1.0, ranks / table.egtp))
-
-
-def update_ranks(table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
-    """Ranks that share the optimizer of dense states and of routed experts.
-
-    Source: `shard_ranks`, `expert_shard_ranks`; Megatron-LM @d98e8a64, guide of Megatron-FSDP,
-    memory profile of Hybrid-FSDP.
-    """
-    copies = np.where(table.replicas_share_optimizer == 1, table.dp_replicate, 1)
-    return shard_ranks(table) * copies, expert_shard_ranks(table) * copies
-
-
 def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
     """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
-    sharded = table.zero_stage >= 1
-    dense, expert = update_ranks(table)
-    own = params.with_gradients
-    return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
+    dense, expert = groups_of(table)
+    return params.with_gradients.weighted(1 / dense.optimizer, 1 / expert.optimizer)
 
 
 @remembered
-def both_shard_ranks(candidates: Candidates) -> tuple[FloatColumn, FloatColumn]:
-    """`shard_ranks` and `expert_shard_ranks`."""
-    return shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
-
-
-@remembered
-def both_update_ranks(candidates: Candidates) -> tuple[FloatColumn, FloatColumn]:
-    """`update_ranks`, of which answers are kept."""
-    return update_ranks(candidates.table)
-
-
-@remembered
-def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
+def weight_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> FloatColumn:
     """Bytes of weights one rank keeps for a parameter of its part.
 
     Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights); PyTorch FSDP,
@@ -281,7 +241,7 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
         copies = traits.footprint.weight_bytes
     elif job.training.casts:
         copies = low_precision_weight_bytes(job, traits)
-    sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
+    sharded = 0 if traits.footprint.sharded_weights_are_master else copies / groups.weights
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
 
 
@@ -318,7 +278,7 @@ def whole_sum_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> Floa
 
 
 @remembered
-def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
+def gradient_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
     None wait for the step where every layer is updated by itself; beside wider sums those of one
@@ -335,7 +295,7 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
         gradient = traits.gradients.accumulated_bytes
     if updates_by_layer(job):
         gradient = 0
-    sharded = gradient / shards
+    sharded = gradient / groups.gradients
     plain = traits.adapting.replicated(job, table)
     sums = whole_sum_bytes(job, traits, table) * (gradient > 0)
     alongside = traits.gradients.kept_with_sums & (sums > job.training.storage_bytes)
@@ -347,14 +307,14 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:
         return usual
-    whole = gradient / stages_one_by_one(job, table) + sharded
-    return np.where(sums_whole(traits, table, shards), whole, usual)
+    whole = gradient / stages_one_by_one(job, table) + gradient / groups.optimizer
+    return np.where(sums_whole(traits, table, groups), whole, usual)
 
 
-def sums_whole(traits: RuntimeTraits, table: LayoutTable, shards: FloatColumn) -> BoolColumn:
+def sums_whole(traits: RuntimeTraits, table: LayoutTable, groups: ShardGroups) -> BoolColumn:
     """Are sharded gradients summed whole? Source: `Sharding.whole_under_pipeline`."""
-    sharded = (table.zero_stage >= 1) & (shards > 1)
-    return np.asarray(sharded & (table.pp > 1) & traits.sharding.whole_under_pipeline)
+    sharded = (groups.optimizer > 1) & (table.pp > 1)
+    return np.asarray(sharded & traits.sharding.whole_under_pipeline)
 
 
 def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
@@ -370,7 +330,7 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 
 
 @remembered
-def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
+def optimizer_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
     Weights that are fp32 themselves, or updated in the type they have, need no master, nor do
@@ -388,6 +348,4 @@ def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Fl
     master = np.where(low & ~plain & ~(whole & updated), footprint.master_bytes, 0)
     moments = optimizer_of(job.training.optimizer).moments or 0
     state = master + moments * footprint.moment_bytes
-    return np.asarray(
-        state * (1 - table.offload_optimizer) / np.where(table.zero_stage >= 1, shards, 1.0)
-    )
+    return np.asarray(state * (1 - table.offload_optimizer) / groups.optimizer)

@@ -11,10 +11,10 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
+from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
-    shard_ranks,
     updated_params,
     whole_sum_bytes,
 )
@@ -79,7 +79,7 @@ def step_copy_bytes(
     if storage == BYTES_FP32:
         copies = storage * np.minimum(own, REDUCED_ELEMENTS)
     else:
-        shard = own / shard_ranks(table)
+        shard = own / shard_groups(candidates)[0].optimizer
         sharded = np.maximum(NORM_BYTES * np.minimum(largest, shard), SHARD_BYTES * shard)
         copies = np.where(table.zero_stage == 0, WHOLE_BYTES * own, sharded)
         copies = copies + storage * table_params

@@ -6,10 +6,10 @@ from trainplan.costmodel.blocks import RowBlocks
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import FULL
+from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     gradient_bytes_per_param,
     optimizer_bytes_per_param,
-    shard_ranks,
     weight_bytes_per_param,
 )
 from trainplan.costmodel.memory.tower_params import TowerParams
@@ -26,7 +26,8 @@ def frozen_bytes(candidates: Candidates, params: TowerParams) -> FloatColumn:
     table, storage = candidates.table, float(candidates.job.training.storage_bytes)
     footprint = candidates.traits.footprint
     masters = footprint.sharded_weights_are_master
-    sharded = (footprint.master_bytes if masters else storage) / shard_ranks(table)
+    shards = shard_groups(candidates)[0].weights
+    sharded = (footprint.master_bytes if masters else storage) / shards
     return np.asarray(params.frozen * np.where(table.zero_stage == 3, sharded, storage))
 
 
@@ -66,9 +67,9 @@ def tower_bytes(rows: Candidates, blocks: RowBlocks, params: TowerParams) -> Flo
     Weights, gradients and optimizer, frozen weights, and what one layer needs while it runs.
     Source: as `rank_memory`.
     """
-    shards = shard_ranks(rows.table)
+    groups = shard_groups(rows)[0]
     each = sum(
-        one(rows, shards)
+        one(rows, groups)
         for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
     )
     state = params.trained * each + frozen_bytes(rows, params)

@@ -14,13 +14,12 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.matrices import of_blocks
+from trainplan.costmodel.memory.shard_groups import ShardGroups, shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
     block_params,
-    both_shard_ranks,
     modules_alike,
-    shard_ranks,
     weight_bytes_per_param,
 )
 from trainplan.costmodel.model import (
@@ -168,12 +167,12 @@ def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
 
     Source: `weight_bytes_per_param`, `frozen_bytes_per_param`.
     """
-    shards = both_shard_ranks(candidates)
+    groups = shard_groups(candidates)
     own = held.with_gradients
-    trained = own.weighted(*(weight_bytes_per_param(candidates, ranks) for ranks in shards))
+    trained = own.weighted(*(weight_bytes_per_param(candidates, one) for one in groups))
     if held.trained is None:
         return trained
-    frozen = held.frozen.weighted(*(frozen_bytes_per_param(candidates, one) for one in shards))
+    frozen = held.frozen.weighted(*(frozen_bytes_per_param(candidates, one) for one in groups))
     return trained + frozen + whole_scale_bytes(candidates)
 
 
@@ -184,15 +183,15 @@ def whole_scale_bytes(candidates: Candidates) -> FloatColumn:
     Source: bitsandbytes `nn/modules.py`, Params4bit: quant_state beside the data; PyTorch
     `fsdp/_flat_param.py`, which shards parameters alone.
     """
-    model, table = candidates.job.model, candidates.table
+    model = candidates.job.model
     if model.trained is None or not model.trained.quantised:
-        return np.zeros(len(table))
+        return np.zeros(len(candidates.table))
     kinds = [quantised_bytes(kind, scales=True) for kind in model.kinds]
     scales = sum(kinds[kind] for kind in model.kind_of_layer)
-    return np.where(table.zero_stage == 3, scales * (1 - 1 / shard_ranks(table)), 0.0)
+    return scales * (1 - 1 / shard_groups(candidates)[0].weights)
 
 
-def frozen_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Rows:
+def frozen_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> Rows:
     """Bytes of a frozen weight: as a trained one, but no shard in fp32 stands in for it.
 
     FSDP that keeps weights gathered holds the shard beside them; Megatron's replicas may do
@@ -202,8 +201,9 @@ def frozen_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Rows:
     fsdp2_prepare_model, which casts trained parameters alone to fp32.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
-    usual = weight_bytes_per_param(candidates, shards) - remade_bytes(job, traits)
+    usual = weight_bytes_per_param(candidates, groups) - remade_bytes(job, traits)
     if not traits.footprint.sharded_weights_are_master:
         return usual
-    shard = job.training.storage_bytes / shards
-    return np.where(table.zero_stage == 3, shard, usual + (table.zero_stage == 2) * shard)
+    storage, stage = job.training.storage_bytes, table.zero_stage
+    kept = usual + (stage == 2) * storage / groups.gradients
+    return np.where(stage == 3, storage / groups.weights, kept)

@@ -3,17 +3,12 @@
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates, remembered
-from trainplan.costmodel.columns import ClassRows, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.optimizer_state import largest_block_gradients, uneven_share_bytes
-from trainplan.costmodel.memory.states import (
-    BlockParams,
-    RankParams,
-    expert_shard_ranks,
-    shard_ranks,
-    sums_whole,
-)
+from trainplan.costmodel.memory.shard_groups import shard_groups
+from trainplan.costmodel.memory.states import BlockParams, RankParams, sums_whole
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
 
@@ -46,8 +41,8 @@ def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatCo
     """
     table = candidates.table
     shared, expert = (
-        np.where(sums_whole(candidates.traits, table, ranks), 1.0, 0.0)
-        for ranks in (shard_ranks(table), expert_shard_ranks(table))
+        np.where(sums_whole(candidates.traits, table, groups), 1.0, 0.0)
+        for groups in shard_groups(candidates)
     )
     layer = params.largest_layer * shared
     return np.asarray(
@@ -66,16 +61,21 @@ def sharded_unit_bytes(
     Source: arXiv:2304.11277, section 4.2.
     """
     table = candidates.table
-    shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
+    dense, routed = shard_groups(candidates)
 
-    def in_work(params: BlockParams, held: RankParams) -> tuple[FloatColumn, FloatColumn]:
+    def in_work(
+        params: BlockParams, held: RankParams, shared: BoolColumn, expert: BoolColumn
+    ) -> tuple[FloatColumn, FloatColumn]:
         """Sharded parameters of the largest layer, and of all that a rank holds."""
         pairs = zip(params.layers, params.experts, strict=True)
         layer = np.max([one * shared + experts * expert for one, experts in pairs], axis=0)
         return layer, held.weighted(shared.astype(np.float64), expert.astype(np.float64))
 
-    layer, most = in_work(params, held)
-    own = in_work(params.with_gradients, held.with_gradients)
+    shared = dense.weights > 1
+    layer, most = in_work(params, held, shared, routed.weights > 1)
+    own = in_work(
+        params.with_gradients, held.with_gradients, dense.gradients > 1, routed.gradients > 1
+    )
     gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(*own)
     weights = candidates.job.training.storage_bytes * np.minimum(
         GATHERED_UNITS * layer + ends * shared, most

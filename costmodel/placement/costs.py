@@ -222,7 +222,7 @@ def _nested(places: Places, rank: int) -> Pairs:
 def _states(places: Places, rank: int, size: int, stride: int) -> Iterator[Pairs]:
     """Rings that shard states, and those that keep replicas of a shard equal.
 
-    Source: as `costmodel.traffic.data_parallel.state_groups`.
+    Source: as `costmodel.memory.shard_groups.groups_of`.
     """
     replicas = places.layout.dp_replicate if places.layout.zero_stage else 1
     shards = max(1, size // replicas)

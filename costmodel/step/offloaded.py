@@ -35,7 +35,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import (
     BlockParams,
     rank_params,
-    update_ranks,
+    shard_groups,
     updated_params,
 )
 from trainplan.costmodel.pipeline import Ranks
@@ -269,9 +269,9 @@ def _repeated(ranks: Ranks, number: int) -> list[FloatColumn]:
 def _sharded(priced: Priced, params: BlockParams) -> KindRankRows:
     """Parameters of a block of each kind that a rank keeps or sends: its share of them.
 
-    Source: `update_ranks`.
+    Source: `ShardGroups`.
     """
-    shared, expert = update_ranks(priced.table)
+    shared, expert = (groups.optimizer for groups in shard_groups(priced))
     layers = zip(params.layers, params.experts, strict=True)
     return _in_order(
         [

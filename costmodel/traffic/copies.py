@@ -32,10 +32,13 @@ class Copies:
         return Copies(made * self.gather, made * self.reduce)
 
 
-def copies_of(candidates: Candidates, shards: FloatColumn, ranks: FloatColumn) -> Copies:
+def copies_of(
+    candidates: Candidates, gathered: FloatColumn, shards: FloatColumn, ranks: FloatColumn
+) -> Copies:
     """Around both collectives of FSDP2, whose units are no flat buffers.
 
-    `shards` ranks share a copy of the states, and `ranks` sum one gradient.
+    Weights are gathered from `gathered` ranks, gradients scattered over `shards`, and `ranks` sum
+    one gradient.
 
     A shard is read and written into its place of the gathered buffer, all of that read and written
     into the weights. Gradients are read and written one behind the other in fp32; what is left on
@@ -48,7 +51,7 @@ def copies_of(candidates: Candidates, shards: FloatColumn, ranks: FloatColumn) -
     waits = traits.sharding.waits
     if not waits and not traits.shards_with_fsdp2:
         return Copies(np.zeros_like(shards), np.zeros_like(shards))
-    gather = np.where(alone, 0.0, 2 * machine.storage_bytes * (1 + waits / shards))
+    gather = np.where(gathered == 1, 0.0, 2 * machine.storage_bytes * (1 + waits / gathered))
     copied = machine.storage_bytes + BYTES_FP32 + 2 * BYTES_FP32 * alone
     divided = waits * 2 * BYTES_FP32 / shards * (ranks > 1)
     speed = streaming_bytes_per_second(machine)

@@ -20,7 +20,7 @@ from trainplan.costmodel.comm import Group, Rate, choose, collective_rate, group
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import RankParams, shard_ranks, sums_whole
+from trainplan.costmodel.memory import RankParams, ShardGroups, shard_groups, sums_whole
 from trainplan.costmodel.model import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds
@@ -60,8 +60,8 @@ def reduction_overlap(candidates: Candidates) -> Overlap:
     `distributed/pipelining/stage.py`, run_post_backward (later an op of the schedule,
     REDUCE_GRAD), and `fsdp/_fully_shard/_fsdp_param_group.py`, post_backward.
     """
-    traits, table = candidates.traits, candidates.table
-    overlapped = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, shard_ranks(table))
+    traits, table, (dense, _) = candidates.traits, candidates.table, shard_groups(candidates)
+    overlapped = traits.sharding.overlaps_gradients & ~sums_whole(traits, table, dense)
     return _overlap(candidates, np.asarray(overlapped))
 
 
@@ -135,26 +135,38 @@ each of them.
 
 
 @dataclass(frozen=True, slots=True)
-class StateGroups:
-    """Communicators of one sort of states."""
+class StateRanks:
+    """Ranks with the same states of one sort, and how many of them collectives run among."""
 
-    shard: Group
-    """Ranks that share one copy: all replicas, or those of one HSDP group."""
-    replica: Group
-    """Ranks that hold the same shard under HSDP; one rank without it."""
-    shards: FloatColumn
+    gathered: IntColumn
+    """From which weights are gathered: in every pass those that share them, else once a step."""
+    scattered: IntColumn
+    """Over which gradients are: in every backward pass, else once a step."""
+    ranks: IntColumn
+    stride: IntColumn
 
     def wires(self, machine: Machine) -> Wires:
-        """Price of every collective of these states."""
+        """Price of every collective of these states.
+
+        Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
+        Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
+        """
+        scattered = group(machine, self.scattered, self.stride)
+        alike = np.array_equal(self.gathered, self.scattered)
+        gathered = scattered if alike else group(machine, self.gathered, self.stride)
+        replicas = self.ranks // self.scattered, self.stride * self.scattered
+        copies = group(machine, *replicas)
+        rails = _rails(machine, scattered)
         return Wires(
-            scatter=collective_rate(machine, "reduce_scatter", self.shard),
-            across=collective_rate(machine, "all_reduce", self.replica),
-            together=collective_rate(machine, "all_reduce", self.shard),
-            gather=collective_rate(machine, "all_gather", self.shard),
-            shards=self.shards,
-            ranks=self.shards * self.replica.size,
-            rails=_rails(machine, self.shard),
-            copies=self.replica,
+            scatter=collective_rate(machine, "reduce_scatter", scattered),
+            across=collective_rate(machine, "all_reduce", copies),
+            together=collective_rate(machine, "all_reduce", scattered),
+            gather=collective_rate(machine, "all_gather", gathered),
+            gathered=self.gathered.astype(np.float64),
+            shards=self.scattered.astype(np.float64),
+            ranks=self.ranks.astype(np.float64),
+            rails=rails if alike else np.maximum(rails, _rails(machine, gathered)),
+            copies=copies,
         )
 
 
@@ -182,7 +194,11 @@ class Wires:
     together: Rate
     """Sums of whole gradients of the ranks that share a copy."""
     gather: Rate
+    """Of weights among those that share them."""
+    gathered: FloatColumn
+    """Ranks from which weights are gathered."""
     shards: FloatColumn
+    """Ranks over which gradients are scattered."""
     ranks: FloatColumn
     """All that sum one gradient."""
     copies: Group
@@ -219,39 +235,31 @@ def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
     return BYTES_FP32 if fp32 else traits.gradients.message_bytes
 
 
-def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, StateGroups]:
-    """Communicators of dense and of expert states: data and context parallel ranks together.
+def state_ranks(
+    table: LayoutTable, groups: tuple[ShardGroups, ShardGroups]
+) -> tuple[StateRanks, StateRanks]:
+    """Of dense and of expert states: data and context parallel ranks together.
 
-    Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
-    Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
+    Source: `ShardGroups`; ZeRO-3 gathers weights in every pass, ZeRO-2 and 3 scatter gradients.
     """
-    dense, experts = _dense_ranks(table), _expert_ranks(table)
-    return _state_group(machine, table, dense), _state_group(machine, table, experts)
+    strides = table.tp * table.gtp, table.etp * table.ep * table.egtp
+    pairs = zip(groups, strides, strict=True)
+    dense, expert = (_state_ranks(table.zero_stage, *pair) for pair in pairs)
+    return dense, expert
 
 
-def _dense_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
-    """Ranks with the same dense states, and their stride. Source: as `state_groups`."""
-    return table.dp * table.cp // table.gtp, table.tp * table.gtp
+def _state_ranks(stage: IntColumn, groups: ShardGroups, stride: IntColumn) -> StateRanks:
+    """Of one sort, at their stride."""
 
+    def whole(ranks: FloatColumn) -> IntColumn:
+        """One at least."""
+        return np.maximum(1, ranks.astype(np.int64))
 
-def _expert_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
-    """Ranks with the same expert states, and their stride. Source: as `state_groups`."""
-    stride = table.etp * table.ep * table.egtp
-    return np.maximum(1, table.tp * table.cp * table.dp // stride), stride
-
-
-def _state_group(
-    machine: Machine, table: LayoutTable, same: tuple[IntColumn, IntColumn]
-) -> StateGroups:
-    """Communicators of ranks with the same states, at their stride."""
-    (ranks, stride), replicas = same, table.dp_replicate
-    if (replicas > 1).any():
-        replicas = np.where(table.zero_stage == 0, 1, replicas)
-    shards = np.maximum(1, ranks // replicas)
-    return StateGroups(
-        shard=group(machine, shards, stride),
-        replica=group(machine, ranks // shards, stride * shards),
-        shards=shards.astype(np.float64),
+    return StateRanks(
+        gathered=whole(np.where(stage == 3, groups.weights, groups.optimizer)),
+        scattered=whole(np.where(stage >= 2, groups.gradients, groups.optimizer)),
+        ranks=whole(groups.ranks),
+        stride=stride,
     )
 
 
@@ -316,27 +324,20 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
 
 
 @remembered
-def dense_wires(candidates: Candidates) -> Wires:
-    """Collectives of dense states. Source: as `state_groups`."""
-    machine, table = candidates.machine, candidates.table
-    return _state_group(machine, table, _dense_ranks(table)).wires(machine)
-
-
-@remembered
-def expert_wires(candidates: Candidates) -> Wires:
-    """Collectives of expert states. Source: as `state_groups`."""
-    machine, table = candidates.machine, candidates.table
-    return _state_group(machine, table, _expert_ranks(table)).wires(machine)
+def both_wires(candidates: Candidates) -> tuple[Wires, Wires]:
+    """Collectives of dense and of expert states. Source: as `state_ranks`."""
+    dense, expert = state_ranks(candidates.table, shard_groups(candidates))
+    return dense.wires(candidates.machine), expert.wires(candidates.machine)
 
 
 @remembered
 def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
-    return _step_rates(candidates, dense_wires(candidates))
+    return _step_rates(candidates, both_wires(candidates)[0])
 
 
 @remembered
 def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
-    return _step_rates(candidates, expert_wires(candidates))
+    return _step_rates(candidates, both_wires(candidates)[1])
 
 
 def _step_rates(candidates: Candidates, wires: Wires) -> tuple[Rate, Rate, Copies]:
@@ -353,7 +354,7 @@ def _step_rates(candidates: Candidates, wires: Wires) -> tuple[Rate, Rate, Copie
     reduction = wires.reduction(sharded=sharded, whole=whole)
     gathering = only(gathers, wires.gather)
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
-    copies = copies_of(candidates, np.where(replicated, 1.0, wires.shards), wires.ranks)
+    copies = copies_of(candidates, wires.gathered, wires.shards, wires.ranks)
     once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
     if traits.sharding.sums_copies_once and (table.dp_replicate > 1).any():
         summed, spread = _among_copies(candidates.machine, table, wires)

@@ -16,8 +16,7 @@ from trainplan.costmodel.pipeline import LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import (
-    dense_wires,
-    expert_wires,
+    both_wires,
     gradient_message_bytes,
 )
 
@@ -78,10 +77,10 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
             wires.scatter_of(either)
             if traits.sharding.sums_copies_once
             else wires.reduction(sharded=either, whole=whole),
-            copies_of(candidates, wires.shards, wires.ranks).where(either),
+            copies_of(candidates, wires.gathered, wires.shards, wires.ranks).where(either),
             wires.rails,
         )
-        for wires in (dense_wires(some), expert_wires(some))
+        for wires in both_wires(some)
     ]
     gathers = third | traits.sharding.gathers_every_pass
     result = []

@@ -20,7 +20,7 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import of_trained, rank_params, update_ranks
+from trainplan.costmodel.memory import of_trained, rank_params, shard_groups
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
@@ -58,9 +58,7 @@ def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) 
     blocks = of_trained(
         candidates.job, candidates.table, lambda one: tensor_seconds(candidates, machine, one)
     )
-    table = candidates.table
-    shards = update_ranks(table)
-    shares = (np.where(table.zero_stage >= 1, 1 / number, 1.0) for number in shards)
+    shares = (1 / groups.optimizer for groups in shard_groups(candidates))
     return np.asarray(casts + rank_params(ranks, blocks).weighted(*shares))
 
 

@@ -69,7 +69,7 @@ def axis_links(job: Job, layout: Layout, measured: Measured = NOTHING) -> tuple[
 
 
 def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
-    """Source: Megatron-LM `parallel_state.py`, as `state_groups` and `comm.topology`."""
+    """Source: Megatron-LM `parallel_state.py`, as `StateRanks.wires` and `comm.topology`."""
     experts = max(1, layout.tp * layout.cp * layout.dp // (layout.etp * layout.ep))
     moe = job.model.moe is not None
     sizes = {

@@ -67,11 +67,11 @@ def test_more_compute_hides_no_traffic_of_fsdp2(on_cpu, zero_stage):
 def test_copies_of_fsdp2_take_the_time_of_a_step(on_cpu):
     """A half written and read, all of it written and read; 8 bytes in, a half divided by two."""
     candidates = on_cpu("fsdp2", Layout(dp=2, zero_stage=3))
-    copies = copies_of(candidates, np.array([2.0]), np.array([2.0]))
+    copies = copies_of(candidates, *[np.array([2.0])] * 3)
     speed = streaming_bytes_per_second(candidates.machine)
     assert copies.gather[0] * speed == pytest.approx(4 + 8)
     assert copies.reduce[0] * speed == pytest.approx(8 + 4)
-    alone = copies_of(candidates, np.array([1.0]), np.array([1.0]))
+    alone = copies_of(candidates, *[np.array([1.0])] * 3)
     assert (alone.gather[0], alone.reduce[0] * speed) == pytest.approx((0, 8 + 8))
 
 
@@ -81,7 +81,7 @@ def test_copies_of_shards_have_a_stream_of_a_gpu_and_the_others_none(make_job):
     machine = measured_machine(job.cluster, "bf16")
     candidates = Candidates(job, machine, traits_of(job), LayoutTable.of([Layout(dp=2)]))
     assert not traits_of(job).sharding.waits
-    copies = copies_of(candidates, np.array([2.0]), np.array([2.0]))
+    copies = copies_of(candidates, *[np.array([2.0])] * 3)
     speed = streaming_bytes_per_second(machine)
     assert copies.gather == pytest.approx(2 * 2 / speed)
     assert copies.reduce == pytest.approx((2 + 4) / speed)

@@ -12,7 +12,8 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.states import block_params, rank_params, shard_ranks
+from trainplan.costmodel.memory.shard_groups import groups_of
+from trainplan.costmodel.memory.states import block_params, rank_params
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes.registry import RUNTIMES, runtime_with, traits_of
 from trainplan.costmodel.step import price
@@ -70,7 +71,7 @@ def test_experts_are_shared_by_their_own_replicas(job_of):
     job = job_of("muon", model="small-moe")
     table = LayoutTable.of([Layout(dp=8, ep=4, zero_stage=1)])
     params = block_params(job, table)
-    assert shard_ranks(table)[0] == 8
+    assert groups_of(table)[0].optimizer == 8
     found = priced(job, Layout(dp=8, ep=4, zero_stage=1))
     held = rank_params(found.ranks, params)
     whole = priced(job, Layout(dp=8, ep=4, zero_stage=0)).memory.optimizer[0, 0]

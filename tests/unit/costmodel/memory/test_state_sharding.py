@@ -13,16 +13,12 @@ from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.states import (
-    RankParams,
-    expert_shard_ranks,
-    shard_ranks,
-    updated_params,
-)
+from trainplan.costmodel.memory.shard_groups import groups_of
+from trainplan.costmodel.memory.states import RankParams, updated_params
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
-    state_groups,
+    state_ranks,
     step_traffic,
 )
 from trainplan.costmodel.traffic.offload import offload_seconds
@@ -57,18 +53,19 @@ def test_states_are_shared_by_the_replicas_of_their_own_mapping(layout, shards, 
     Source: arXiv:2504.14960, section 3; arXiv:2304.11277, section 3.2.2.
     """
     table = LayoutTable.of([layout])
-    assert shard_ranks(table) == shards
-    assert expert_shard_ranks(table) == expert_shards
+    assert [one.optimizer for one in groups_of(table)] == [shards, expert_shards]
 
 
 @pytest.mark.parametrize(("layout", "replicas"), [(CUT, 1), (HYBRID, 2)])
 def test_members_of_a_group_are_as_far_apart_as_the_ranks_between_them(layout, replicas):
     """Data and context ranks together, at distance tp; experts' at distance etp ep."""
-    dense, expert = state_groups(MACHINE, LayoutTable.of([layout]))
-    assert (dense.shard.size, dense.shard.stride) == (32 / replicas, 4)
-    assert (dense.replica.size, dense.replica.stride) == (replicas, 4 * 32 / replicas)
-    assert (expert.shard.size, expert.shard.stride) == (8 / replicas, 16)
-    assert (expert.replica.size, expert.replica.stride) == (replicas, 16 * 8 / replicas)
+    table = LayoutTable.of([layout])
+    dense, expert = state_ranks(table, groups_of(table))
+    assert (dense.scattered, dense.gathered, dense.stride) == (32 / replicas, 32 / replicas, 4)
+    assert (expert.scattered, expert.gathered, expert.stride) == (8 / replicas, 8 / replicas, 16)
+    dense, expert = (one.wires(MACHINE) for one in (dense, expert))
+    assert (dense.copies.size, dense.copies.stride) == (replicas, 4 * 32 / replicas)
+    assert (expert.copies.size, expert.copies.stride) == (replicas, 16 * 8 / replicas)
     assert (dense.shards, expert.shards) == (32 / replicas, 8 / replicas)
 
 

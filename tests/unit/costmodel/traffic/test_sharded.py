@@ -13,13 +13,14 @@ from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.shard_groups import groups_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
 from trainplan.costmodel.step import price
-from trainplan.costmodel.traffic.data_parallel import state_groups, step_traffic
+from trainplan.costmodel.traffic.data_parallel import state_ranks, step_traffic
 from trainplan.costmodel.traffic.sharded import Unit, overlapped_layer, sharded_traffic
 
 RANKS = 64
@@ -83,7 +84,7 @@ def test_whole_gradients_are_summed_over_replicas_too(job_of):
     """Shards of one node each: the sum over all nodes takes longer than that within one."""
     job, yes = job_of("nanotron"), np.array([True])
     table = LayoutTable.of([Layout(dp=RANKS, zero_stage=1, dp_replicate=8)])
-    wires = state_groups(machine_for(job), table)[0].wires(machine_for(job))
+    wires = state_ranks(table, groups_of(table))[0].wires(machine_for(job))
     found = wires.reduction(sharded=yes, whole=yes).seconds(np.array([1e10]))
     assert found >= seconds_of(job, "all_reduce", 1e10, ranks=8, stride=8)
     assert found > 2 * seconds_of(job, "all_reduce", 1e10, ranks=8)
@@ -249,5 +250,5 @@ def test_traffic_of_the_backward_pass_hides_behind_a_repeated_forward_pass_too(j
 def test_a_group_on_few_rails_of_a_node_slows_compute_less(cluster, layout, shared, expert):
     machine = machine_of(cluster_of(cluster), "bf16")
     table = LayoutTable.of([Layout(zero_stage=3, **layout)])
-    found = [one.wires(machine).rails for one in state_groups(machine, table)]
+    found = [one.wires(machine).rails for one in state_ranks(table, groups_of(table))]
     assert found == [pytest.approx(shared), pytest.approx(expert)]
