@@ -196,7 +196,7 @@ def handed_seconds(job: Job, machine: Machine, tower: TowerSpec, sequences: int)
     """
     handed = job.training.storage_bytes * sequences * tower.tokens_per_sequence
     size = np.array([float(handed * job.model.hidden_size)])
-    across = float(sum(group.num_nodes for group in job.cluster.groups) > 1)
+    across = float(job.cluster.num_nodes > 1)
     nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency
     link = machine.link_bytes_per_second[:1]
     return float(message_seconds(machine, size, np.array([across]), link, np.array([nic]))[0])

@@ -8,6 +8,7 @@ DIGITS: digits of a count that are read.
 DriveSpec: drives of one node that a training may write to.
 EvidenceKind: what a fit rests on: measurements of the GPU, of its kind, or its data sheet.
 FabricTier: one level of the scale-out network, inner to outer.
+FailureSpec: how often nodes fail, and how a run is saved.
 Fit: a curve of one GPU.
 FittedConstants: what was fitted on measurements of one GPU type.
 GemmFit: seconds of a product.
@@ -44,6 +45,7 @@ from trainplan.costmodel.hardware.cluster import (
     Transport,
     parse_cluster,
 )
+from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.hardware.gpu import (
     CPU,
     AttentionFit,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
 from trainplan.costmodel.spec import Amount, AmountOrZero, Spec
 
@@ -255,6 +256,8 @@ class ClusterSpec(Spec):
     """Measured links between the nodes, where they are known; null: all alike."""
     between_groups: BetweenGroups | None = None
     """How the groups are joined; null: by the thinner NIC of both."""
+    failures: FailureSpec | None = None
+    """How often nodes fail and how a run is saved; null: times are without failures."""
 
     @model_validator(mode="after")
     def _tiers_grow(self) -> Self:
@@ -265,7 +268,7 @@ class ClusterSpec(Spec):
 
     @model_validator(mode="after")
     def _links_name_every_node(self) -> Self:
-        count = sum(group.num_nodes for group in self.groups)
+        count = self.num_nodes
         if self.links is not None and len(self.links.nodes) != count:
             raise ValueError(
                 f"links names {len(self.links.nodes)} nodes, the groups have {count}: name every "
@@ -277,6 +280,11 @@ class ClusterSpec(Spec):
     def num_gpus(self) -> int:
         """GPUs of the whole cluster: the world size of the job."""
         return sum(group.num_gpus for group in self.groups)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all groups."""
+        return sum(group.num_nodes for group in self.groups)
 
     @property
     def by_proxies(self) -> bool:

@@ -120,7 +120,7 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
     if all(group.gpu == profile.gpu for group in job.cluster.groups):
         machine = measured_machine(job.cluster, job.training.precision, profile)
         found.extend(shares_note(machine, profile))
-    nodes = sum(group.num_nodes for group in job.cluster.groups)
+    nodes = job.cluster.num_nodes
     across = any(isinstance(p, CollectivePoint) and p.ranks > p.per_node for p in profile.points)
     if nodes > profile.num_nodes and across:
         found.append(

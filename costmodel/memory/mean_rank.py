@@ -34,8 +34,12 @@ def _mean(rows: Candidates, params: BlockParams) -> RankParams:
     return RankParams(shared / rows.table.pp, expert / rows.table.pp, trained=trained)
 
 
-def mean_state_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
+def mean_state_bytes(
+    candidates: Candidates, held: RankParams, *, between_steps: bool = False
+) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU of a rank that holds so much, as it is executed.
+
+    Between steps there are no gradients.
 
     Source: as `rank_memory`, under the ZeRO stage and the offload of the layouts.
     """
@@ -47,6 +51,7 @@ def mean_state_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     )
     blocks = block_state_bytes(candidates)
     shaped = None if blocks is None else _mean(candidates, blocks)
+    gradients = gradients * (not between_steps)
     return weights + gradients + optimizer_bytes(candidates, own, shaped)
 
 

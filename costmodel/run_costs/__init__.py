@@ -2,12 +2,16 @@
 
 Energy: joules of the layouts of one job.
 energy_of: energy of the layouts of a job.
+Goodput: share of the time that trains, and where the rest goes.
+goodput_of: goodput of a job on its cluster; null where nothing is stated of failures.
 JOULES_PER_KWH: joules of a kilowatt-hour.
 kg_co2: carbon dioxide of electricity, in kg.
 longest_step_seconds: seconds a step may take so that the run ends in time.
 price_per_second: money a second of the whole cluster costs, in `cluster.currency`.
+refuse_endless: raise where nodes fail so often that a run does not end.
 run_steps: optimizer steps of the whole run.
 site_kwh: kilowatt-hours a site draws for joules of its machines.
+stretch_of: seconds that pass for a second of training.
 WORLD_KG_CO2_PER_KWH: carbon dioxide of a kilowatt-hour of electricity, mean of the world in 2024,
     in kg.
 """
@@ -18,5 +22,11 @@ from trainplan.costmodel.run_costs.footprint import (
     WORLD_KG_CO2_PER_KWH,
     kg_co2,
     site_kwh,
+)
+from trainplan.costmodel.run_costs.goodput import (
+    Goodput,
+    goodput_of,
+    refuse_endless,
+    stretch_of,
 )
 from trainplan.costmodel.run_costs.money import longest_step_seconds, price_per_second, run_steps

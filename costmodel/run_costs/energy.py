@@ -29,6 +29,7 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.run_costs.goodput import Goodput, goodput_of
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.step import Priced, price
 
@@ -56,13 +57,20 @@ class Energy(Context):
 
     limit_watts: float
     """Power limit of all GPUs together."""
+    goodput: Goodput | None = None
+    """What of the run is without training; null: not stated."""
 
     def joules(self, seconds: FloatColumn, busy: FloatColumn) -> FloatColumn:
         """Joules of one step of all GPUs.
 
         `busy` are the seconds at the power limit that draw as much above waiting as a GPU does.
-        Source: the sum at the head of this module.
+        With failures each step has its share of the time that does not train.
+        Source: the sum at the head of this module. All seconds of a run draw what waiting does;
+        above it draws what trains, and what a failure undid once more.
         """
+        if self.goodput is not None:
+            seconds = seconds / self.goodput.fraction
+            busy = busy * (1 + self.goodput.lost_fraction / self.goodput.fraction)
         return self.limit_watts * (WAITING_SHARE * seconds + busy / self.machine.speed)
 
     def of_step(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
@@ -112,7 +120,8 @@ def energy_of(job: Job, machine: Machine, traits: RuntimeTraits) -> Energy:
     Raises:
         SpecError: The power limit of a GPU is unknown.
     """
-    return Energy(job, machine, traits, job.islands * limit_watts(job.cluster))
+    watts = job.islands * limit_watts(job.cluster)
+    return Energy(job, machine, traits, watts, goodput_of(job))
 
 
 def limit_watts(cluster: ClusterSpec) -> float:

@@ -4,13 +4,14 @@ from trainplan.costmodel.base import SECONDS_PER_DAY, SECONDS_PER_HOUR, SpecErro
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
+from trainplan.costmodel.run_costs.goodput import stretch_of
 
 
 def price_per_second(cluster: ClusterSpec) -> float:
     """Money a second of the whole cluster costs, in `cluster.currency`: every GPU at its price.
 
     Source: derived, the sum over node groups of GPUs x `price_per_gpu_hour` / 3600. Rented GPUs
-    are paid whether they compute or wait.
+    are paid whether they compute or wait, spare nodes as the mean node.
 
     Raises:
         SpecError: A group has no price, or all are 0.
@@ -28,6 +29,8 @@ def price_per_second(cluster: ClusterSpec) -> float:
             f"every price of cluster {cluster.name!r} is 0, so all layouts cost the same: give "
             "--price, or `price_per_gpu_hour` in a cluster file, or choose another --objective"
         )
+    if cluster.failures is not None:
+        hourly *= 1 + cluster.failures.spare_nodes / cluster.num_nodes
     return hourly / SECONDS_PER_HOUR
 
 
@@ -46,7 +49,7 @@ def longest_step_seconds(job: Job, deadline_days: float) -> float:
     """Seconds a step may take so that the run ends in time.
 
     Source: the run is `run_steps` steps of equal length, so each may take the seconds of the
-    deadline over their number.
+    deadline over their number; with failures, of those the share that trains.
 
     Raises:
         SpecError: The tokens of the run are not given.
@@ -54,4 +57,4 @@ def longest_step_seconds(job: Job, deadline_days: float) -> float:
     steps = run_steps(job)
     if steps is None:
         raise SpecError("a deadline needs the length of the run: give --tokens, such as 15T")
-    return deadline_days * SECONDS_PER_DAY / steps
+    return deadline_days * SECONDS_PER_DAY / steps / stretch_of(job)

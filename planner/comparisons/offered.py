@@ -9,7 +9,7 @@ from typing import Literal
 from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.run_costs import run_steps
+from trainplan.costmodel.run_costs import run_steps, stretch_of
 from trainplan.planner.cases import Case
 from trainplan.planner.documents import Document
 from trainplan.planner.plan import Infeasible, Plan
@@ -124,7 +124,7 @@ def _searched(offer: Offer, budget: Budget, workers: Workers) -> tuple[OfferRow,
         lower_bound=target.lower_bound,
         num_gpus=found.job.cluster.num_gpus,
         step_time_s=step,
-        days=steps * step / SECONDS_PER_DAY if steps else None,
+        days=steps * step * stretch_of(case.job) / SECONDS_PER_DAY if steps else None,
         money=target.answer_value,
         layout=found.best.layout,
     )

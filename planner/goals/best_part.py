@@ -17,6 +17,7 @@ import numpy as np
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.run_costs import stretch_of
 from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.cluster_sizes import (
@@ -151,8 +152,7 @@ class _Choice:
     def __init__(self, context: SearchContext) -> None:
         self._context, self._options = context, context.options
         self._name = self._options.objective
-        late = self._name in ("cost", "gpus")
-        self._limit = np.nextafter(longest_step(context), np.inf) if late else np.inf
+        self._late = self._name in ("cost", "gpus")
         self._may_open = np.inf if self._name == "time" else OPENED
         timed = self._options.model_copy(update={"objective": "time"})
         self._timed = replace(context, options=timed)
@@ -175,18 +175,26 @@ class _Choice:
         self.whole = part if whole else self.whole
         return part
 
+    def _limit(self, part: _Part) -> float:
+        """What a step must stay below to be in time; infinite where that is no matter yet."""
+        return float(np.nextafter(longest_step(part.context), np.inf)) if self._late else np.inf
+
     def figure(self, part: _Part, value: float) -> float:
-        """The objective of a layout; infinite where its step is too long."""
-        if value >= self._limit:
+        """The objective of a layout; infinite where its step is too long.
+
+        Of `time`, seconds that pass for a step with its share of what does not train.
+        """
+        if value >= self._limit(part):
             return np.inf
+        job = part.context.job
         if self._name == "gpus":
-            return float(part.context.job.num_gpus)
-        return value if self._name == "time" else value * scale_of(part.context.job, self._name)
+            return float(job.num_gpus)
+        return value * (stretch_of(job) if self._name == "time" else scale_of(job, self._name))
 
     def cutoff(self, part: _Part) -> float:
         """What a layout of a part must stay below to matter."""
         if self.best is None:
-            return self._limit
+            return self._limit(part)
         gpus, fewest = part.context.job.cluster.num_gpus, self.best.context.job.cluster.num_gpus
         if self._name == "gpus":
             return self.value if gpus == fewest else 0.0
@@ -194,9 +202,10 @@ class _Choice:
             slack = (
                 0.0 if self._options.only_answer or gpus >= fewest else self._options.slack_fraction
             )
-            return self.value * (1 + slack)
+            least = self.figure(self.best, self.value) / stretch_of(part.context.job)
+            return least * (1 + slack)
         least = self.figure(self.best, self.value) / scale_of(part.context.job, self._name)
-        return min(least, self._limit)
+        return min(least, self._limit(part))
 
     def search(self, part: _Part, budget: Budget) -> None:
         """Search a part, if it may matter and there is time."""
@@ -204,7 +213,7 @@ class _Choice:
         if bound < cutoff and not (self.best and budget.spent()):
             value, bound = part.search(cutoff, budget, self._may_open)
             self._may_open -= part.expanded
-            if cutoff < self._limit:  # what is no better was not looked at
+            if cutoff < self._limit(part):  # what is no better was not looked at
                 bound = min(bound, cutoff)
         self._tried.append((part, value, min(bound, value)))
         best = self.figure(self.best, self.value) if self.best else np.inf
@@ -221,10 +230,16 @@ class _Choice:
             for part, value, bound in self._tried
         ]
         tried = [
-            Tried.of(one.context.job.cluster, self.figure(one, value), self.figure(one, bound))
+            Tried.of(one.context.job.cluster, self.shown(one, value), self.shown(one, bound))
             for one, value, bound in figures
         ]
         return tuple(sorted(tried, key=lambda one: one.num_gpus))
+
+    def shown(self, part: _Part, value: float) -> float:
+        """As `figure`; of `time`, seconds of a step on the best part that take as long."""
+        assert self.best is not None
+        own = stretch_of(self.best.context.job) if self._name == "time" else 1.0
+        return self.figure(part, value) / own
 
 
 def best_part(context: SearchContext) -> Reached:
@@ -279,10 +294,10 @@ def _with_target(context: SearchContext, choice: _Choice, reached: Reached) -> R
     """What was asked, of the best part."""
     assert choice.best is not None
     found, job, name = reached.found, reached.job, context.options.objective
-    value, limit = choice.figure(choice.best, found.value), longest_step(context)
+    value, limit = choice.shown(choice.best, found.value), longest_step(reached.context)
     tried, cluster = choice.tried(found), context.job.cluster
     smaller = name == "gpus" and not is_heterogeneous(cluster)
-    every = smaller and len(tried) == sum(group.num_nodes for group in job.cluster.groups)
+    every = smaller and len(tried) == job.cluster.num_nodes
     target = Target(
         name=name,
         unit=UNITS.get(name, job.cluster.currency),

@@ -17,7 +17,12 @@ import numpy as np
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.run_costs import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.run_costs import (
+    longest_step_seconds,
+    price_per_second,
+    run_steps,
+    stretch_of,
+)
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import Name
@@ -89,13 +94,15 @@ def node_counts(most: int) -> tuple[int, ...]:
 def scale_of(job: Job, name: Name) -> float:
     """What one unit of a search's objective is worth: price of a second, steps of the run.
 
-    Source: derived; money = seconds of a step x steps x price of the cluster for a second.
+    Source: derived; money = seconds of a step x steps x price of the cluster for a second, over the
+    share of the time that trains, which joules have in them.
 
     Raises:
         SpecError: Money is asked for and a group has no price.
     """
     steps = run_steps(job) or 1
-    return steps * (job.islands * price_per_second(job.cluster) if name == "cost" else 1.0)
+    price = job.islands * price_per_second(job.cluster) if name == "cost" else 1.0
+    return steps * price * (1.0 if name == "energy" else stretch_of(job))
 
 
 def longest_step(context: SearchContext) -> float:

@@ -19,7 +19,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.run_costs import energy_of
+from trainplan.costmodel.run_costs import energy_of, stretch_of
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.documents import Document, OfJob, Priced, WrittenLayout, of_job, of_priced
@@ -58,7 +58,8 @@ class Point(Spec):
     layout: Layout
     estimate: Estimate
     values: tuple[float, float]
-    """In the order of the objectives; for `memory` the bytes used on the fullest rank."""
+    """In the order of the objectives; for `memory` the bytes used on the fullest rank, for
+    `time` the seconds that pass for a step, which with failures are more than those of it."""
 
 
 class Pareto(Spec):
@@ -138,6 +139,8 @@ class _Sweep:
         return any(all(value <= bound for value, bound in pair) for pair in pairs)
 
     def _scale(self, name: Name) -> float:
+        if name == "time":
+            return stretch_of(self.context.job)
         return scale_of(self.context.job, name) if name in ("cost", "energy") else 1.0
 
     def points(self) -> Iterator[Point]:
@@ -185,8 +188,6 @@ class _Sweep:
             return estimate.memory.peak_reserved_bytes
         if name == "gpus":
             return float(self.context.job.cluster.num_gpus)
-        if name == "time":
-            return estimate.step_time_s
         seconds = np.array([estimate.step_time_s])
         if name == "energy":
             seconds = StepEnergy(energy_of(*self.context.shared)).value(table, seconds)

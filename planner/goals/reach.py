@@ -11,7 +11,7 @@ from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError, long_unit
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.run_costs import run_steps
+from trainplan.costmodel.run_costs import refuse_endless, run_steps, stretch_of
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of, value_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import Fastest, fastest, settings_of_fastest
@@ -162,8 +162,13 @@ def out_of_reach(context: SearchContext) -> Reached:
 
 
 def too_late(context: SearchContext, step_s: float, *, even: bool) -> SpecError:
-    """The fastest layout found, maybe of those with even stages, misses the deadline."""
-    taken = step_s * (run_steps(context.job) or 1)
+    """The fastest layout found, maybe of those with even stages, misses the deadline.
+
+    Raises:
+        SpecError: Nodes fail so often that no run ends.
+    """
+    refuse_endless(context.job)
+    taken = step_s * (run_steps(context.job) or 1) * stretch_of(context.job)
     wanted = (context.options.deadline_days or 0.0) * SECONDS_PER_DAY
     stages = " with even stages" if even else ""
     return SpecError(

@@ -1,10 +1,14 @@
 """What a plan says of energy, carbon dioxide and money of a step and of the run."""
 
+from trainplan.costmodel.run_costs import Goodput
 from trainplan.costmodel.spec import Spec
 
 
 class Spent(Spec):
-    """Of one layout; null where something is not stated or not known."""
+    """Of one layout; null where something is not stated or not known.
+
+    Where failures are stated, each step has its share of the time that does not train.
+    """
 
     steps: int | None
     """Of the run; null: `--tokens` is not given."""
@@ -23,4 +27,6 @@ class Spent(Spec):
     money_per_run: float | None
     """Likewise."""
     gpu_hours_per_run: float | None
-    """Of all GPUs together."""
+    """Of all GPUs together, without spare nodes."""
+    goodput: Goodput | None = None
+    """Share of the time that trains; null: failures are not stated, so nothing is without."""

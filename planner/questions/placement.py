@@ -88,7 +88,7 @@ def unproved(placement: Placement | None) -> str | None:
 
 def _leaves_nodes_out(cluster: ClusterSpec) -> bool:
     """Is it a part of the cluster whose links were measured?"""
-    count = sum(group.num_nodes for group in cluster.groups)
+    count = cluster.num_nodes
     return cluster.links is not None and count != len(cluster.links.nodes)
 
 

@@ -6,23 +6,37 @@ from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.run_costs import energy_of, kg_co2, price_per_second, run_steps, site_kwh
+from trainplan.costmodel.run_costs import (
+    energy_of,
+    goodput_of,
+    kg_co2,
+    price_per_second,
+    refuse_endless,
+    run_steps,
+    site_kwh,
+    stretch_of,
+)
 from trainplan.planner.plan import Spent
 
 
 def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
-    """What a layout takes whose step lasts so long."""
+    """What a layout takes whose step lasts so long.
+
+    Raises:
+        SpecError: Nodes fail so often that the run does not end.
+    """
     job = on.job
+    refuse_endless(job)
     cluster, steps = job.cluster, run_steps(job)
     joules = _joules(on, layout, step_time_s)
     kwh = None if joules is None else site_kwh(joules, cluster.pue)
     carbon = cluster.kg_co2_per_kwh
     emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
     try:
-        money = job.islands * price_per_second(cluster) * step_time_s
+        money = job.islands * price_per_second(cluster) * step_time_s * stretch_of(job)
     except SpecError:
         money = None
-    hours = step_time_s / SECONDS_PER_HOUR * job.num_gpus
+    hours = step_time_s / SECONDS_PER_HOUR * job.num_gpus * stretch_of(job)
     return Spent(
         steps=steps,
         joules_per_step=joules,
@@ -33,6 +47,7 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
         money_per_step=money,
         money_per_run=_of_run(money, steps),
         gpu_hours_per_run=_of_run(hours, steps),
+        goodput=goodput_of(job),
     )
 
 

@@ -30,7 +30,7 @@ TRUE = {
 DENIED = {
     "Replicas of unlike speed": ("microbatches_per_replica",),
     "Encoder-decoders": ("encoder_layers", "num_decoder_layers", "is_encoder_decoder"),
-    "Evaluation, checkpoints, restarts": ("mtbf", "checkpoint_interval", "save_interval"),
+    "Evaluation, and data loading": ("evaluation_interval", "eval_interval"),
     "`zero_hpz_partition_size`": ("zero_hpz_partition_size", "hpz"),
     "quantized traffic": ("zero_quantized_weights", "zero_quantized_gradients"),
     "`fused_group_mlp`": ("fused_group_mlp",),
@@ -47,6 +47,7 @@ PRICED = {
     "mean_experts_per_tok": r"experts that compute nothing are not",
     "pue": r"\bPUE\b",
     "kg_co2_per_kwh": r"carbon",
+    "mtbf_node_days": r"restarts are not",
 }
 """What the code prices, with words of a line that denies it."""
 

@@ -102,7 +102,7 @@ def _keys(job: Job, layout: Layout, traits: RuntimeTraits) -> Written:
         mesh.PLACE: mesh.LOCAL,
         mesh.KIND: "FSDP" if sharded else plain,
         mesh.PRECISION: "no" if precision == "tf32" or _is_narrow(job) else precision,
-        mesh.NODES: sum(group.num_nodes for group in job.cluster.groups),
+        mesh.NODES: job.cluster.num_nodes,
         mesh.RANKS: job.cluster.num_gpus,
         **(_sharded(job, layout, traits.sharding.version) if sharded else {}),
         mesh.BACKEND: "INDUCTOR" if job.options.compile else None,

@@ -267,7 +267,7 @@ def _values(table: WholeTable, job: Job, layout: Layout) -> tuple[dict[str, obje
     prompt = max(1, length // PROMPT_PART)
     values: dict[str, object] = {
         "model": model_called(job) or f"${MODEL}",
-        "nodes": sum(group.num_nodes for group in job.cluster.groups),
+        "nodes": job.cluster.num_nodes,
         "gpus": job.cluster.groups[0].gpus_per_node,
         "world": job.cluster.num_gpus,
         "micro": layout.micro_batch_size,
