@@ -18,12 +18,14 @@ with imported_on_answer():
     from trainplan.costmodel.layout import Layout
     from trainplan.planner.cases import Case
     from trainplan.planner.comparisons import Remedy, Side, remedies
+    from trainplan.planner.goals import SearchContext, part_alone
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import estimate as estimate_of
     from trainplan.planner.questions import facts_of, layout_notes
 
 REMEDY_SECONDS = 5.0
-"""Until then what would make a layout fit is looked for; most take less than one."""
+"""Until then what would make a layout fit is looked for, or a part of the cluster that is faster
+alone; most take less than one."""
 
 
 @page(
@@ -59,13 +61,11 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     alongside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     notes = (*alongside, *layout_notes(job, chosen, estimate, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
-    if not estimate.memory.fits:
-        options = SearchOptions(
-            memory_margin=memory_margin, search_options="none", only_written=False
-        )
-        case = Case(job, options, measured)
-        with Clock(command_seconds() + REMEDY_SECONDS) as clock:
-            found = remedies(case, chosen, clock)
+    options = SearchOptions(memory_margin=memory_margin, search_options="none", only_written=False)
+    with Clock(command_seconds() + REMEDY_SECONDS) as clock:
+        if not estimate.memory.fits:
+            found = remedies(Case(job, options, measured), chosen, clock)
+        notes = (*part_alone(SearchContext.of(job, options, measured, clock), estimate), *notes)
     spent, settings = facts_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
     page = screen(estimate, side, notes, found, spent=spent, settings=settings)

@@ -82,6 +82,8 @@ class Optimum(Priced):
     """What a search finds for the job."""
 
     options: dict[str, object]
+    num_gpus: int
+    """GPUs that it uses: fewer than the launch has where part of the cluster alone is faster."""
     estimate: Estimate
     optimal: bool
     gap_fraction: float
@@ -164,6 +166,7 @@ class CheckDocument(Document):
                 best.certificate,
                 **of_priced(best.job, best.best),
                 options=best.job.options.stated(),
+                num_gpus=best.job.cluster.num_gpus,
             ),
             provenance=Notes(notes=notes),
         )

@@ -30,6 +30,8 @@ class SweepPoint(Document):
     marginal_efficiency: float | None
     """What a GPU added since the point before gives over a GPU of the best point before; null where
     none was added."""
+    alone: str
+    """That part of the cluster alone is faster, or that it is not known; usually empty."""
     knee: bool
     """The last point before that falls under 80 %."""
     layout: Layout | None

@@ -13,6 +13,7 @@ from trainplan.cli.terminal import escaped
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.comparisons import FieldDifference
+from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, Lint
 from trainplan.planner.plan import Plan
 from trainplan.planner.runtimes import Field, SettingChange
@@ -48,6 +49,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
             lines.append(layout_line(reading.layout, reading.job.model))
         if found.estimate is not None:
             lines.append(estimate_line(found.estimate, reading.job))
+        lines += _part_lines(found)
         yield stacked(*lines, job_line(reading.job))
     if reading.problems:
         yield _problems_part(reading.problems)
@@ -112,6 +114,18 @@ def _edits_part(found: LaunchCheck) -> Iterator[Part]:
     yield headed(head, table("", columns, rows))
     if found.optimum is not None:
         yield Text(_optimum_text(found.optimum))
+
+
+def _part_lines(found: LaunchCheck) -> Iterator[str]:
+    """That fewer nodes than those of the launch are faster."""
+    best, own = found.optimum, found.estimate
+    job = found.reading.job
+    if best is None or job is None or best.job.cluster == job.cluster:
+        return
+    step, gpus = best.best.estimate.step_time_s, best.job.cluster.num_gpus
+    if own is None or step < own.step_time_s:
+        of = f"{gpus:,} of the {job.cluster.num_gpus:,} GPUs"
+        yield f"{PART_ALONE} is faster: {seconds(step)} on {of}"
 
 
 def _optimum_text(best: Plan) -> str:

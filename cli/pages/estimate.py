@@ -9,6 +9,7 @@ from trainplan.cli.pages.parts.breakdown import memory_table, terms_table
 from trainplan.cli.pages.parts.differences import remedies_part
 from trainplan.cli.pages.parts.evidence import evidence_lines, interval_lines
 from trainplan.cli.pages.parts.headline import (
+    chosen_lines,
     fit_line,
     headline,
     is_doubtful,
@@ -36,8 +37,8 @@ def estimate_page(
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     job, layout = side.job, side.layout
-    cannot = refusals(job, notes)
-    yield headline(job, layout, estimate, spent=spent, cannot=cannot)
+    cannot, chosen = refusals(job, notes), chosen_lines(job, notes)
+    yield headline(job, layout, estimate, *chosen, spent=spent, cannot=cannot)
     fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))
     stated = (*known, *interval_lines(job, estimate.uncertainty))
@@ -48,5 +49,5 @@ def estimate_page(
     yield from lanes_part(estimate)
     if remedies is not None:
         yield remedies_part(remedies, layout, side)
-    if others := tuple(note for note in notes if note not in cannot):
+    if others := tuple(note for note in notes if note not in (*cannot, *chosen)):
         yield notes_part(others)

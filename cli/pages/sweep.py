@@ -40,6 +40,8 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
         every = tuple(map(SweepPoint.of, one.points))
         points = points_table(swept.varied[0].knob, every, job.model, SweepDocument.held(one.held))
         yield headed(SweepDocument.held(one.held), points) if one.held else points
+        if alone := [f"{p.settings[0].value}: {p.alone}" for p in one.points if p.alone]:
+            yield stacked(*alone)
         yield from _drawn(swept, one)
     yield legend(swept)
 

@@ -9,6 +9,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.planner.cases import Case, with_batch
 from trainplan.planner.comparisons.parameters import Varied, turned
+from trainplan.planner.goals import SearchContext, part_alone, time_before_part
 from trainplan.planner.questions import UNSEARCHED, Outcome, kept_layout, outcomes
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -47,6 +48,8 @@ class Point:
     marginal_efficiency: float | None
     """What a GPU added since the point before gives over a GPU of the best one before; null where
     none was added."""
+    alone: str = ""
+    """That part of the cluster alone is faster, or that it is not known; usually empty."""
     knee: bool = False
     """The last point before marginal efficiency falls under `KNEE_EFFICIENCY`."""
 
@@ -94,9 +97,12 @@ def sweep(
     settings = [(at, *held) for held in combinations for at in _settings(first)]
     changed = [_changed(case, some, weak=weak) for some in settings]
     cases = [one for one in changed if isinstance(one, Case)]
-    searched = outcomes(cases, budget, workers, EXPANDED_FOR_UNEVEN)
+    searched = outcomes(
+        cases, time_before_part((one.job for one in cases), budget), workers, EXPANDED_FOR_UNEVEN
+    )
     found = _compared(changed, searched, len(first.values))
-    points = iter([_point(*at, case) for at in zip(settings, changed, found, strict=True)])
+    several = zip(settings, changed, found, strict=True)
+    points = iter([_point(*at, case, budget) for at in several])
     curves = tuple(
         Curve(held, _with_margins(islice(points, len(first.values)))) for held in combinations
     )
@@ -141,13 +147,19 @@ def _at_least(found: Outcome, case: Case, layout: Layout | None) -> Outcome:
 
 
 def _point(
-    settings: tuple[Setting, ...], changed: Case | PlanError, outcome: Outcome, case: Case
+    settings: tuple[Setting, ...],
+    changed: Case | PlanError,
+    outcome: Outcome,
+    case: Case,
+    budget: Budget,
 ) -> Point:
     """One job and its best plan."""
-    job = changed.job if isinstance(changed, Case) else case.job
-    best = outcome.best
+    case = changed if isinstance(changed, Case) else case
+    job, best = case.job, outcome.best
+    on = SearchContext.of(job, case.options, case.measured, budget) if best else None
+    alone = part_alone(on, best.estimate) if on and best else ()
     speed = real_tokens_per_step(job.training) / best.estimate.step_time_s if best else None
-    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None)
+    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, "".join(alone))
 
 
 def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case | PlanError:

@@ -15,7 +15,7 @@ def answer(context: SearchContext) -> Reached:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
     options = context.options
-    if options.objective in ("cost", "energy", "gpus") or _may_leave_nodes_out(context):
+    if not uses_all_nodes(context):
         return best_part(context)
     if options.objective != "time":
         return reach(context)
@@ -23,8 +23,8 @@ def answer(context: SearchContext) -> Reached:
     return with_uneven_stages(with_groups(context, reach(context)))
 
 
-def _may_leave_nodes_out(context: SearchContext) -> bool:
-    """Is the fastest step looked for on parts of the cluster too?"""
+def uses_all_nodes(context: SearchContext) -> bool:
+    """Is no part of the cluster searched by itself?"""
     options = context.options
     alone = options.whole_cluster or options.tower == "apart" or wants_uneven(options)
-    return options.objective == "time" and not alone
+    return options.objective in ("memory", "context") or (options.objective == "time" and alone)

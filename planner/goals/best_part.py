@@ -21,6 +21,7 @@ from trainplan.costmodel.run_costs import stretch_of
 from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.cluster_sizes import (
+    island_jobs,
     longest_step,
     lower_bound_of,
     part_jobs,
@@ -261,6 +262,33 @@ def best_part(context: SearchContext) -> Reached:
     found = choice.best.reached()
     reached = _with_target(context, choice, found)
     return replace(reached, settings=settings) if settings else reached
+
+
+def fastest_island(context: SearchContext, step_s: float, work_s: float) -> Tried | None:
+    """Of the groups or levels of the network alone, the one with the fastest step below some.
+
+    `work_s` of the `step_s` are products and attention, of which fewer equal GPUs have more each;
+    without a value it is not known whether such a step exists. Null: none does.
+    """
+    whole, best = context.job.cluster, None
+    alike = len({group.gpu for group in whole.groups}) == 1
+    only = {"objective": "time", "deadline_days": None, "only_answer": True}
+    context = replace(context, options=context.options.model_copy(update=only))
+    jobs = island_jobs(context.job)
+    for place, job in enumerate(jobs):
+        cluster = job.cluster
+        below = best.value if best and best.value else step_s
+        if alike and work_s * whole.num_gpus >= below * cluster.num_gpus:
+            continue
+        part = _Timed(context.with_job(job), None, in_full=False)
+        if part.bound >= below:
+            continue
+        value, bound = np.inf, part.bound
+        if not context.budget.spent():
+            value, bound = part.search(below, part_of(context.budget, 1 / (len(jobs) - place)), 0)
+        if value < below or (best is None and bound < below):
+            best = Tried.of(cluster, value, bound)
+    return best
 
 
 def _in_order(context: SearchContext, choice: _Choice, every: Sequence[Job]) -> Iterator[_Part]:

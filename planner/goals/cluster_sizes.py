@@ -41,6 +41,28 @@ def part_jobs(job: Job) -> tuple[Job, ...]:
     return tuple(job.model_copy(update={"cluster": cluster}) for cluster in ordered)
 
 
+def island_jobs(job: Job) -> tuple[Job, ...]:
+    """The job on each group alone, or on the nodes below each level of the network; largest first.
+
+    Empty where the cluster is one node.
+    """
+    cluster, first = job.cluster, job.cluster.groups[0]
+    if len(cluster.groups) > 1:
+        several = [[n if i == k else 0 for i in range(len(cluster.groups))] for k, n in _nodes(job)]
+    else:
+        reaches = (first.nvlink_domain or 0, *(tier.reach_gpus for tier in cluster.fabric))
+        counts = {1, *(reach // first.gpus_per_node for reach in reaches)}
+        several = [[count] for count in counts if 0 < count < first.num_nodes]
+    parts = {_kinds(one): one for one in (_part(cluster, counts) for counts in several)}
+    ordered = sorted(parts.values(), key=lambda one: -one.num_gpus)
+    return tuple(job.model_copy(update={"cluster": one}) for one in ordered)
+
+
+def _nodes(job: Job) -> Iterable[tuple[int, int]]:
+    """Number and nodes of each group."""
+    return enumerate(group.num_nodes for group in job.cluster.groups)
+
+
 def tries_all(cluster: ClusterSpec) -> bool:
     """Is every combination of numbers of nodes a part that is tried?"""
     nodes = [group.num_nodes for group in cluster.groups]

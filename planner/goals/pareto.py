@@ -24,7 +24,7 @@ from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.documents import Document, OfJob, Priced, WrittenLayout, of_job, of_priced
 from trainplan.planner.goals.after_even import check_uneven
-from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
+from trainplan.planner.goals.cluster_sizes import island_jobs, longest_step, part_jobs, scale_of
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
 from trainplan.planner.plan import Name, SearchOptions
@@ -96,10 +96,15 @@ def pareto(
     job = allowed(job, options.choices)
     context = SearchContext.of(job, options, measured, budget or Unlimited())
     check_uneven(context, pareto=True)
-    jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
+    both = set(objectives) == {"time", "memory"}
+    jobs = (job, *island_jobs(job)) if both else part_jobs(job)
     points: list[Point] = []
+    sizes: set[int] = set()
     for one in sorted(jobs, key=lambda job: is_heterogeneous(job.cluster)):
         sweep = _Sweep(context.with_job(one), objectives)
+        if both and one is not job and sweep.is_slower(points):
+            continue
+        sizes.add(one.cluster.num_gpus)
         if "memory" in objectives or not sweep.is_beaten(points):
             points += sweep.points()
     return Pareto(
@@ -108,7 +113,7 @@ def pareto(
         units=(_unit(job, objectives[0]), _unit(job, objectives[1])),
         per="run" if job.training.tokens else "step",
         points=nondominated(points),
-        sizes=tuple(sorted({one.cluster.num_gpus for one in jobs})),
+        sizes=tuple(sorted(sizes)),
         complete=not context.budget.spent(),
     )
 
@@ -137,6 +142,11 @@ class _Sweep:
         least = [of[one] * self._scale(one) for one in self.objectives]
         pairs = (zip(point.values, least, strict=True) for point in points)
         return any(all(value <= bound for value, bound in pair) for pair in pairs)
+
+    def is_slower(self, points: Sequence[Point]) -> bool:
+        """Is a point no slower than any layout of this size can be?"""
+        bound = self.context.search().step_bound_s
+        return any(point.estimate.step_time_s <= bound for point in points)
 
     def _scale(self, name: Name) -> float:
         if name == "time":

@@ -19,7 +19,7 @@ from trainplan.planner.questions import check_model, estimate, search
 from trainplan.planner.runtimes import Reading, SettingChange
 from trainplan.planner.shell import Place, Problem
 from trainplan.planner.space import broken_rules
-from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work import ALONE, Budget, Workers, part_of
 
 FREE = (
     "attention",
@@ -38,6 +38,11 @@ FREE = (
 varies them or what they are without is the fastest."""
 
 
+SHARE_OF_PARTS = 3 / 4
+"""Of a time limit, for the search that may leave nodes out: where it does, edits of the launch as
+it is need one on all of them. Source: assumed."""
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchCheck:
     """What is known of a launch."""
@@ -48,7 +53,7 @@ class LaunchCheck:
     """Null where it cannot be priced: too little was read, or it breaks a rule."""
     lints: tuple[Lint, ...]
     optimum: Plan | None
-    """The best layout of the job; null where none was found."""
+    """The best layout of the job, maybe on fewer nodes; null where none was found."""
     edits: tuple[Edit, ...]
     """The fewest that make it run, where it does not; those that bring most of what the optimum
     does, then the optimum whole."""
@@ -94,11 +99,17 @@ def check_launch(
         priced = estimate(job, layout, measured, memory_margin=margin)
         found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
         slips = tuple(replace(one, settings=_own(reading, one.settings)) for one in found_slips)
-    found, untried = None, ""
+    found, every, untried = None, None, ""
     try:
-        answer = search(free, options, budget, measured, workers)
-        found = answer if isinstance(answer, Plan) else None
+        several = sum(group.num_nodes for group in job.cluster.groups) > 1
+        first = part_of(budget, SHARE_OF_PARTS) if several else budget
+        answer = search(free, options, first, measured, workers)
+        every = found = answer if isinstance(answer, Plan) else None
         untried = "" if found else "nothing fits: `plan search` says what would help"
+        if found and found.job.cluster != free.cluster:
+            whole = options.model_copy(update={"whole_cluster": True})
+            answer = search(free, whole, budget, measured, workers)
+            every = answer if isinstance(answer, Plan) else None
     except PlanError as error:
         untried = str(error)
     edits: tuple[Edit, ...] = ()
@@ -106,8 +117,8 @@ def check_launch(
     if layout is not None:
         run, optimum = Run(job, layout), None
         own = priced.step_time_s if priced and priced.memory.fits else None
-        if found:
-            optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
+        if every:
+            optimum = Run(_in_words_of(job, every.job, measured), every.best.layout)
         if own is None:
             near = cures(Case(job, SearchOptions(memory_margin=margin), measured), layout)
         few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)

@@ -26,9 +26,12 @@ from trainplan.planner.goals import (
     check_uneven,
     disaggregated_tower,
     looks_for_uneven,
+    part_alone,
     roomy,
+    time_before_part,
     time_before_ties,
     too_late,
+    uses_all_nodes,
     wants_uneven,
     with_simpler,
 )
@@ -100,9 +103,9 @@ def search(
     check_model(job)
     budget, late = budget or Unlimited(), False
     whole = time_for_answer(options, budget, reserve=job.reserves)
-    limit = time_before_ties(options, whole)
     on = context_for(job, measured)
-    context = SearchContext(*on.shared, options, measured, limit, workers)
+    context = SearchContext(*on.shared, options, measured, whole, workers)
+    limit = _time_before_part(context, time_before_ties(options, whole))
     check_drives(context)
     check_uneven(context)
     check_trusted(context)
@@ -139,6 +142,7 @@ def search(
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
     layout = plan.best.layout
     texts = [
+        *_part_alone(replace(context, budget=budget), plan),
         *_without_files(own, layout, options.trainer),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
@@ -154,6 +158,25 @@ def search(
     if apart:
         texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
     return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
+
+
+def _time_before_part(context: SearchContext, limit: Budget) -> Budget:
+    """A limit without what the question of a faster part may take, where none is searched."""
+    options = context.options
+    whole = options.whole_cluster or uses_all_nodes(context)
+    return time_before_part([context.job], limit) if whole and _tells_all(options) else limit
+
+
+def _part_alone(context: SearchContext, plan: Plan) -> tuple[str, ...]:
+    """Where no part was searched, a sentence if one is faster, or if that is not known."""
+    if not _tells_all(context.options) or len(plan.certificate.objective.tried) > 1:
+        return ()
+    job = context.job.model_copy(update={"training": plan.job.training})
+    return part_alone(context.with_job(job), plan.best.estimate)
+
+
+def _tells_all(options: SearchOptions) -> bool:
+    return not options.only_answer and options.tower != "apart"
 
 
 def _priced(context: SearchContext, plan: Plan) -> Certificate:

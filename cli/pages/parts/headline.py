@@ -28,6 +28,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
 from trainplan.costmodel.uncertainty import FIT_CHANCE
+from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
 from trainplan.planner.settings import Assumed, assumed_text
@@ -182,8 +183,9 @@ def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Those of the notes that say which runtime was chosen for a job that names none, and why."""
-    return tuple(note for note in notes if note.startswith(f"runtime {job.runtime}"))
+    """Notes that stand beside the answer: the runtime that was chosen and why, a faster part."""
+    begins = f"runtime {job.runtime}"
+    return tuple(note for note in notes if note.startswith(begins) or PART_ALONE in note)
 
 
 def estimate_line(estimate: Estimate, job: Job) -> str:

@@ -1,0 +1,112 @@
+"""A part of the cluster that is faster alone is named by every command that prices all of it."""
+
+import pytest
+
+from trainplan.costmodel.hardware.cluster import BetweenGroups, FabricTier
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.cases import Case
+from trainplan.planner.comparisons.parameters import parse_varied
+from trainplan.planner.comparisons.sweeps import sweep
+from trainplan.planner.goals.cluster_sizes import island_jobs
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.pareto import pareto
+from trainplan.planner.goals.part_alone import PART_ALONE, part_alone
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work import DeadlineBudget, Unlimited
+
+HELD = ("tp=1", "vpp=1", "cp=1", "recompute=none", "zero_stage=1", "offload.optimizer=0")
+FEW = SearchOptions(
+    search_options="none", fix=tuple(parse_choice(text, excluded=False) for text in HELD), slack=0
+)
+
+
+@pytest.fixture
+def islands(make_job):
+    """Two nodes with 10 MB/s between them."""
+    job = make_job("small-dense", "1x2:h100-sxm+1x2:h100-sxm", 8)
+    slow = job.cluster.model_copy(update={"between_groups": BetweenGroups(gb_per_s=0.01)})
+    few = job.model.model_copy(update={"num_hidden_layers": 4})
+    return job.model_copy(update={"cluster": slow, "model": few})
+
+
+class Struck(DeadlineBudget):
+    """No time is left."""
+
+    def __init__(self):
+        super().__init__(Unlimited())
+
+    def spent(self):
+        return True
+
+
+def said(job, layout, budget=None):
+    context = SearchContext.of(job, FEW, Case(job, FEW).measured, budget or Unlimited())
+    return part_alone(context, estimate(job, layout))
+
+
+def test_a_price_over_slow_links_says_what_one_island_takes(islands):
+    text = said(islands, Layout(dp=4))
+    alone = search(island_jobs(islands)[0], replace_time(FEW)).best.estimate.step_time_s
+    assert text == (f"{PART_ALONE} is faster: {alone:.4g} s on 2 of the 4 GPUs (1x2:h100-sxm)",)
+
+
+def replace_time(options):
+    return options.model_copy(update={"only_answer": True})
+
+
+def test_without_time_it_is_not_known(islands):
+    (text,) = said(islands, Layout(dp=4), Struck())
+    assert text.startswith(f"not known whether {PART_ALONE} is faster")
+
+
+def test_fast_links_say_nothing_and_start_no_search(make_job, monkeypatch):
+    job = make_job("llama2-7b", "2x8:h100-sxm", 64)
+    monkeypatch.setattr("trainplan.planner.goals.best_part._Timed", None)
+    assert said(job, Layout(dp=16, zero_stage=3)) == ()
+
+
+def test_islands_are_groups_or_what_lies_below_a_level_of_the_network(make_job):
+    def nodes(job):
+        return [sum(g.num_nodes for g in one.cluster.groups) for one in island_jobs(job)]
+
+    job = make_job("small-dense", "8x2:h100-sxm", 16)
+    tier = FabricTier(reach_gpus=8, oversubscription=4)
+    tiered = job.cluster.model_copy(update={"fabric": (tier,)})
+    assert nodes(job) == [1]
+    assert nodes(job.model_copy(update={"cluster": tiered})) == [4, 1]
+    assert nodes(make_job("small-dense", "3x2:h100-sxm+2x2:a100-sxm-80gb", 16)) == [3, 2]
+    assert nodes(make_job("small-dense", "1x8:h100-sxm", 16)) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"objective": "memory"},
+        {"whole_cluster": True},
+        {"objective": "energy", "whole_cluster": True},
+    ],
+    ids=str,
+)
+def test_every_objective_that_uses_all_nodes_names_the_faster_part(islands, options):
+    plan = search(islands, FEW.model_copy(update=options))
+    assert plan.job.cluster.num_gpus == 4
+    assert [note for note in plan.notes if PART_ALONE in note]
+
+
+@pytest.mark.parametrize("objective", ["time", "energy", "gpus"])
+def test_an_objective_that_leaves_nodes_out_takes_it(islands, objective):
+    plan = search(islands, FEW.model_copy(update={"objective": objective}))
+    assert plan.job.cluster.num_gpus == 2
+    assert not [note for note in plan.notes if PART_ALONE in note]
+
+
+def test_a_point_of_a_sweep_names_it_and_a_front_has_its_layouts(islands):
+    case = Case(islands, FEW)
+    swept = sweep(case, [parse_varied("global_batch_size=8")], Unlimited())
+    assert PART_ALONE in swept.curves[0].points[0].alone
+    front = pareto(islands, ("memory", "time"), FEW)
+    assert front.sizes == (2, 4)
+    assert front.points[-1].num_gpus == 2
