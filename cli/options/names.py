@@ -130,6 +130,9 @@ breadth-first grouped-interleaved 2bp chimera seq-1f1b vocab-1f1b vocab-1f1b-2
 OBJECTIVES = _names("""
 time memory cost energy gpus context
 """)
+SAVES = _names("""
+sync async local
+""")
 LEVELS = _names("""
 safe all none
 """)

@@ -12,6 +12,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator
 from trainplan.cli.options.names import PRECISIONS, RUNTIMES
 from trainplan.costmodel.base import (
+    GB,
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
     NumberKind,
@@ -131,6 +132,12 @@ def _duration(
     return read
 
 
+node_day_count = _duration("5y, 400d or 2000h", SECONDS_PER_HOUR, SECONDS_PER_DAY)
+"""Callback of the mean time between failures of a node, in days: `5y`, `400d`."""
+minute_count = _duration("10m, 90s or 1h", 0.0, 60)
+"""Callback of a duration in minutes: `10m`."""
+hour_count = _duration("24h, 90m or 3d", 0.0, SECONDS_PER_HOUR)
+"""Callback of a duration in hours: `24h`."""
 day_count = _duration("30d, 36h or 2w", SECONDS_PER_HOUR, SECONDS_PER_DAY)
 """Callback of a duration in days, from an hour: `30d`, `36h`, `2w`; `3m` may be months."""
 second_count = _duration("90s, 30m or 2h", 0.0, 1.0)
@@ -156,6 +163,16 @@ def byte_count(context: click.Context, parameter: click.Parameter, value: str | 
     if size > MOST_BYTES:
         raise click.BadParameter(f"{value} is more than any GPU has: write 30GiB, 30GB or 500MiB")
     return size
+
+
+def gb_per_s(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Callback of a speed in GB/s: `50GB/s`, `400Gb/s`."""
+    if value is None:
+        return None
+    rate = float(_number(value, "rate"))
+    if not rate:
+        raise click.BadParameter(f"{value[:40]!r} is no speed: write 50GB/s")
+    return rate / GB
 
 
 def carbon_intensity(

@@ -6,7 +6,17 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
-from trainplan.cli.options.parameters import Whole, job_option
+from trainplan.cli.options.names import SAVES
+from trainplan.cli.options.parameters import (
+    IntRange,
+    OneOf,
+    Whole,
+    gb_per_s,
+    hour_count,
+    job_option,
+    minute_count,
+    node_day_count,
+)
 from trainplan.cli.terminal import named
 
 CLUSTER = job_option(
@@ -53,7 +63,47 @@ PRICE = click.option(
     help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
     "[default: the cluster's]",
 )
-WHERE = (CLUSTER, *COUNTS, NIC, POWER_LIMIT, PRICE)
+FAILURES = (
+    click.option(
+        "--mtbf-node",
+        callback=node_day_count,
+        metavar="TIME",
+        help="Mean time between failures of one node, such as 400d or 5y: adds what failures and "
+        "saves take to days, money and energy.  [default: the cluster's, else without failures]",
+    ),
+    click.option(
+        "--restart",
+        callback=minute_count,
+        metavar="TIME",
+        help="From a failure until training goes on.  [default: the cluster's, else 10m]",
+    ),
+    click.option(
+        "--checkpoint",
+        callback=gb_per_s,
+        metavar="SPEED",
+        help="What all nodes together write to where checkpoints are, such as 50GB/s.",
+    ),
+    click.option(
+        "--save",
+        type=OneOf("way to save", SAVES),
+        help="Training waits for a save, or until its copy is in host memory (async); local: it "
+        "stays there, with another on another node.  [default: the cluster's, else sync]",
+    ),
+    click.option(
+        "--spare-nodes",
+        type=IntRange(0, 1 << 10),
+        metavar="N",
+        help="Nodes beside those of the cluster that take the place of failed ones; they are paid.",
+    ),
+    click.option(
+        "--repair",
+        callback=hour_count,
+        metavar="TIME",
+        help="Until a failed node is back.  [default: another is there at once]",
+    ),
+)
+"""`--mtbf-node` to `--repair`: `failures` of a cluster."""
+WHERE = (CLUSTER, *COUNTS, NIC, POWER_LIMIT, PRICE, *FAILURES)
 """All of them, in the order of the help page."""
 
 OFFERS = click.option(

@@ -51,6 +51,34 @@ class OfJob(Request):
         description="Of one GPU for an hour: with `tokens`, adds money of the run.",
         examples=["2.5", "EUR 2"],
     )
+    mtbf_node: str | None = Field(
+        None,
+        description="Mean time between failures of one node: adds what failures and saves take to "
+        "days, money and energy; null: the cluster's, else without failures.",
+        examples=["400d", "5y"],
+    )
+    restart: str | None = Field(
+        None, description="From a failure until training goes on.", examples=["10m"]
+    )
+    checkpoint: str | None = Field(
+        None,
+        description="What all nodes together write to where checkpoints are.",
+        examples=["50GB/s"],
+    )
+    save: str | None = Field(
+        None,
+        description="Training waits for a save, or until its copy is in host memory (async); "
+        "local: it stays there, with another on another node.",
+        json_schema_extra=one_of(*names.SAVES, None),
+    )
+    spare_nodes: int | None = Field(
+        None, ge=0, description="Nodes beside those of the cluster that take the place of failed."
+    )
+    repair: str | None = Field(
+        None,
+        description="Until a failed node is back; null: another is there at once.",
+        examples=["24h"],
+    )
     carbon: str | None = Field(
         None,
         description="Carbon dioxide of a kWh of electricity in kg, or the mean of the world.",

@@ -1,20 +1,29 @@
 """Where it is trained, as it may be said: a cluster, counts and a GPU, or nothing but this machine.
 
-With what a named cluster need not have a file for: its network adapters, the power of a board and
-its price.
+With what a named cluster need not have a file for: its network adapters, the power of a board, its
+price, and how its nodes fail.
 """
 
 import re
+from collections.abc import Mapping
 
 import click
+from pydantic import ValidationError
 
 from trainplan.cli.files import machines_of
 from trainplan.cli.terminal import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.calibration import Measured
-from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.hardware import (
+    MOST_GPUS_PER_NODE,
+    ClusterSpec,
+    FailureSpec,
+    NicSpec,
+    NodeGroup,
+)
 from trainplan.costmodel.presets import gpu_intended, machine_named
+from trainplan.costmodel.spec import first_complaint
 from trainplan.profiler.host import visible_gpus
 
 NO_GPU = "no GPU is visible here"
@@ -37,6 +46,15 @@ _PRICE = re.compile(
 )
 _CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP"}
 BITS_OF_BYTE = 8
+FAILING = {
+    "mtbf_node": "mtbf_node_days",
+    "restart": "restart_minutes",
+    "checkpoint": "checkpoint_gb_per_s",
+    "save": "save",
+    "spare_nodes": "spare_nodes",
+    "repair": "repair_hours",
+}
+"""Options with their fields of `FailureSpec`."""
 
 
 def machines_stated(
@@ -49,6 +67,7 @@ def machines_stated(
     nic: str | None,
     power_limit: str | None,
     price: str | None,
+    **failing: object,
 ) -> tuple[ClusterSpec, Measured]:
     """The cluster that the options describe, and what was measured of it.
 
@@ -63,7 +82,7 @@ def machines_stated(
         machines = with_power_limit(machines, power_limit)
     if price is not None:
         machines = with_price(machines, price)
-    return machines, whole
+    return with_failures(machines, failing), whole
 
 
 def cluster_text(
@@ -202,6 +221,30 @@ def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
         group.model_copy(update={"price_per_gpu_hour": money}) for group in cluster.groups
     )
     return cluster.model_copy(update={"groups": groups, "currency": currency})
+
+
+def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> ClusterSpec:
+    """The cluster with what options say of failures, the rest as its file says.
+
+    Raises:
+        UsageError: Options say what a failure takes, and nothing how often one is.
+        SpecError: What a kind of save needs is not stated.
+    """
+    stated = {FAILING[name]: value for name, value in options.items() if value is not None}
+    if not stated:
+        return cluster
+    known = cluster.failures.model_dump() if cluster.failures else {}
+    if "mtbf_node_days" not in known | stated:
+        given = next(name for name in options if options[name] is not None).replace("_", "-")
+        raise click.UsageError(
+            f"--{given} says what a failure takes, and nothing says how often a node fails: give "
+            "--mtbf-node 400d"
+        )
+    try:
+        failures = FailureSpec.model_validate(known | stated)
+    except ValidationError as error:
+        raise SpecError(f"failures: {first_complaint(error).text}") from None
+    return cluster.model_copy(update={"failures": failures})
 
 
 def nothing_here() -> str:

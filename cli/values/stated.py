@@ -147,6 +147,7 @@ def question(
     kg_co2_per_kwh: float | str | None = None,
     pue: float | None = None,
     profiles: tuple[Path, ...],
+    **failing: object,
 ) -> Question:
     """The job of `--model` to `--profile`.
 
@@ -162,6 +163,7 @@ def question(
         nic=nic,
         power_limit=power_limit,
         price=price,
+        **failing,
     )
     training = TrainingSpec(
         seq_length=seq_length or 1,

@@ -17,7 +17,7 @@ Identical: equal only to a key of the same object.
 json_entry: the top of a JSON file.
 long_unit: seconds of the unit a long duration is told in, and its name.
 MICROSECOND: seconds of a microsecond.
-NumberKind: what a typed number is of: a count, a length, a duration, a size.
+NumberKind: what a typed number is of: a count, a length, a duration, a size, a rate.
 PlanError: the parent of all errors for bad input.
 positive: a number above zero, times `scale`.
 read_json: what a text of a user holds, with finite numbers and no key twice.

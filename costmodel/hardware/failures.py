@@ -12,7 +12,7 @@ Save = Literal["sync", "async", "local"]
 `local`: they stay there, with a copy on another node."""
 LEAST_MTBF_DAYS = 1e-3
 """Nodes that fail more often are a typing slip."""
-MOST_SPARE_NODES = 1 << 20
+MOST_SPARE_NODES = 1 << 10
 
 
 class FailureSpec(Spec):

@@ -17,6 +17,7 @@ from trainplan.cli.values.stated import listed
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
 from trainplan.costmodel.catalog.entries import gpu_names, hosts
+from trainplan.costmodel.hardware.failures import Save
 from trainplan.costmodel.job.job import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
@@ -99,6 +100,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "RUNTIME_OPTIONS": listed(),
     "SCHEDULES": SCHEDULES,
     "OBJECTIVES": get_args(Name),
+    "SAVES": get_args(Save),
     "LEVELS": get_args(Level),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.e2e.command import plan, refused
 from trainplan.cli.values import machine
-from trainplan.cli.values.machine import with_nic, with_power_limit, with_price
+from trainplan.cli.values.machine import with_failures, with_nic, with_power_limit, with_price
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.clusters import cluster_of
@@ -208,3 +209,49 @@ def test_less_power_makes_a_step_longer():
         return float(found["step_time_s"])
 
     assert seconds() < seconds("--power-limit", "400W") < seconds() * (700 / 400) ** (1 / 3)
+
+
+FAILING = ("--mtbf-node", "400d", "--restart", "15m", "--checkpoint", "400Gb/s")
+
+
+def test_failures_are_said_in_options_as_in_a_file(tmp_path: Path):
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "name: 2x8:h100-sxm\ngroups: [{gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8}]\n"
+        "failures: {mtbf_node_days: 400, restart_minutes: 15, checkpoint_gb_per_s: 50}\n"
+    )
+    on_line = priced("--cluster", "2x8:h100-sxm", "--tokens", "1B", *FAILING)[0]
+    assert on_line == priced("--cluster", str(file), "--tokens", "1B")[0]
+    assert '"fraction": 0.99' in on_line
+
+
+def test_an_option_counts_before_the_file_and_the_rest_is_the_file_s():
+    known = with_failures(TWO, {"mtbf_node": 400.0, "checkpoint": 50.0, "restart": 20.0})
+    found = with_failures(known, {"save": "async", "restart": None}).failures
+    assert found is not None
+    assert (found.save, found.restart_minutes, found.mtbf_node_days) == ("async", 20, 400)
+    assert with_failures(known, {"save": None}) is known
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--restart", "10m"), ["--restart", "give --mtbf-node 400d"]),
+        (("--mtbf-node", "400d"), ["checkpoint_gb_per_s", "--checkpoint 50GB/s"]),
+        (("--mtbf-node", "-5y"), ["--mtbf-node", "5y, 400d or 2000h"]),
+        (("--mtbf-node", "0d"), ["--mtbf-node", "5y"]),
+        ((*FAILING, "--checkpoint", "50GB"), ["is no speed", "50GB/s"]),
+        ((*FAILING, "--checkpoint", "0GB/s"), ["is no speed", "50GB/s"]),
+        ((*FAILING, "--spare-nodes", "2"), ["--repair 24h"]),
+        ((*FAILING, "--spare-nodes", "-2"), ["--spare-nodes"]),
+        ((*FAILING, "--save", "often"), ["way to save", "sync, async, local"]),
+        (("--mtbf-node", "1h", *FAILING[4:], "--restart", "1d"), ["does not end", "--mtbf-node"]),
+    ],
+)
+def test_failures_that_are_none_are_refused(options: tuple[str, ...], words: list[str]):
+    refused(plan("estimate", *SIZES, "--cluster", "2x8:h100-sxm", *options), *words)
+
+
+def test_what_a_failure_takes_needs_how_often_one_is():
+    with pytest.raises(click.UsageError, match="--spare-nodes says what a failure takes"):
+        with_failures(TWO, {"mtbf_node": None, "spare_nodes": 1})

@@ -32,6 +32,9 @@ def test_every_suffix_multiplies_the_number_before_it(kind):
         ("200b", "count", 200 * 10**9),
         ("1_000,000", "count", 10**6),
         ("2w", "duration", 14 * 86_400),
+        ("5y", "duration", 5 * 365 * 86_400),
+        ("50GB/s", "rate", 50 * 10**9),
+        ("400Gb/s", "rate", 50 * 10**9),
         ("1.5 TiB", "size", 3 * 2**39),
     ],
 )
