@@ -58,6 +58,16 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "Douillard et al., DiLoCo, arXiv:2311.08105, algorithm 1",
             ),
             Change(
+                "weights in 8 bits",
+                "weights are rounded to 8 bits each time that they are gathered",
+                "Wang et al., ZeRO++, arXiv:2306.10013, section 3.1 (qwZ)",
+            ),
+            Change(
+                "gradients in 4 bits",
+                "gradients are rounded to 4 bits twice on the way to where they are summed",
+                "Wang et al., ZeRO++, arXiv:2306.10013, section 3.3 (qgZ)",
+            ),
+            Change(
                 "adapters",
                 "low-rank adapters are trained, every weight of the model is frozen",
                 "Hu et al., LoRA, arXiv:2106.09685, section 4.1",

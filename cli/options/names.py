@@ -83,6 +83,7 @@ recompute_method=none|uniform|block recompute_num_layers= offload.optimizer=
 offload_modules=qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act offload.tier=cpu|nvme
 offload.parameters=none|cpu|nvme offload.checkpoints= offload.stride= dp_replicate= stages=even
 tiled_loss=true|false tiled_mlp=true|false cp_heads= gtp= egtp= replicas_share_optimizer=true|false
+hpz=
 """)
 PRECISIONS = _names("""
 bf16 fp16 fp32 tf32 fp8 mxfp8 nvfp4
@@ -113,12 +114,13 @@ compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=tr
 overlap_param_gather=true|false overlap_tp_comm=true|false overlap_moe_a2a=true|false
 delay_wgrad=true|false overlap_shared_experts=true|false microbatch_group_size=N|least|double
 fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
-deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 fp8_param_gather=true|false
-fp8_transpose_cache=true|false activation_func_fp8_input_store=true|false fp8_attention=true|false
-moment_dtype=fp32|bf16|fp16|fp8 fused_optimizer=true|false offload_activation_layers=N
-cp_comm_type=p2p|a2a|all_gather fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6
-routing=balanced|random|zipf:ALPHA|FILE moe_capacity_factor=N moe_pad_to_capacity=true|false
-moe_token_drop_policy=probs|position moe_router_padding=true|false
+deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8 gradient_bits=4
+fp8_param_gather=true|false fp8_transpose_cache=true|false
+activation_func_fp8_input_store=true|false fp8_attention=true|false moment_dtype=fp32|bf16|fp16|fp8
+fused_optimizer=true|false offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather
+fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6 routing=balanced|random|zipf:ALPHA|FILE
+moe_capacity_factor=N moe_pad_to_capacity=true|false moe_token_drop_policy=probs|position
+moe_router_padding=true|false
 """)
 SCHEDULES = with_plugins(
     "schedules",

@@ -8,6 +8,8 @@ from trainplan.costmodel.axes.values import (
     micro_batch_sizes,
     replicas,
     replicas_under,
+    second_copies,
+    second_copies_under,
     shared_optimizers,
     shared_optimizers_under,
     zero_stages_under,
@@ -96,6 +98,19 @@ def replicas_share_what_is_cut(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.replicas_share_optimizer == 1) & ~cut)
 
 
+@rule(
+    "hpz zero_stage dp cp dp_replicate",
+    "hpz > 1 is a second copy of what zero_stage 3 shards: use zero_stage 3 and a divisor of dp * "
+    "cp / dp_replicate below it, or leave hpz at 1",
+    "Wang et al., ZeRO++, arXiv:2306.10013, section 3.2",
+)
+def second_copy_is_shared_by_fewer(job: Job, table: LayoutTable) -> BoolColumn:
+    """Whole groups of fewer ranks than share the first copy."""
+    shards = table.dp * table.cp // table.dp_replicate
+    whole = (table.zero_stage == 3) & (table.hpz < shards) & (shards % table.hpz == 0)
+    return np.asarray((table.hpz > 1) & ~whole)
+
+
 DP = Axis(
     name="dp",
     off=1,
@@ -118,6 +133,13 @@ REPLICAS_SHARE_OPTIMIZER = Axis(
     search=Tried(shared_optimizers, shared_optimizers_under),
     memory=Memory("falls", ("optimizer",), "each copy of a shard updates a part of it"),
     rules=(replicas_share_shards, replicas_share_what_is_cut),
+)
+HPZ = Axis(
+    name="hpz",
+    off=1,
+    search=Tried(second_copies, second_copies_under),
+    memory=Memory("neither", ("weights",), "a second copy of them, smaller over more ranks"),
+    rules=(second_copy_is_shared_by_fewer,),
 )
 ZERO_STAGE = Axis(
     name="zero_stage",

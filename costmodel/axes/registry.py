@@ -7,6 +7,7 @@ from trainplan.costmodel.axes.cp import CP, CP_HEADS
 from trainplan.costmodel.axes.dp import (
     DP,
     DP_REPLICATE,
+    HPZ,
     MICRO_BATCH_SIZE,
     REPLICAS_SHARE_OPTIMIZER,
     ZERO_STAGE,
@@ -61,6 +62,7 @@ AXES: tuple[Axis, ...] = (
     GTP,
     EGTP,
     REPLICAS_SHARE_OPTIMIZER,
+    HPZ,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, GTP, EGTP, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)

@@ -117,6 +117,23 @@ def shared_optimizers_under(
     return shared_optimizers(job, traits) if copies else (False,)
 
 
+def second_copies(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
+    """Values of hpz: none, and one in every node.
+
+    Fewer ranks have more bytes each and the same links; more have those of the network.
+    """
+    nodes = {group.gpus_per_node for group in job.cluster.groups}
+    tried = traits.sharding.zero_plus_plus and len(nodes) == 1
+    return (1, *(nodes if tried and 1 < min(nodes) < job.cluster.num_gpus else ()))
+
+
+def second_copies_under(
+    job: Job, traits: RuntimeTraits, known: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """The same where weights are sharded."""
+    return second_copies(job, traits) if known["zero_stage"] == 3 else (1,)
+
+
 def schedules_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[str, ...]:
     """Values of schedule: those that run vpp. One rank has nothing to schedule: it runs 1F1B."""
     names = traits.pipeline.schedules if known["pp"] > 1 else ("1f1b",)

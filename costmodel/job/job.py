@@ -107,6 +107,10 @@ class RuntimeOptions(Spec):
     """Which proxies of the host post DeepEP's messages to other nodes where a GPU cannot (EFA)."""
     gradient_dtype: GradientType | None = None
     """Accumulated and reduced gradients."""
+    weight_bits: Literal[8] | None = None
+    """Of a weight that ZeRO-3 gathers: scaled group by group for its way, 16 bits at both ends."""
+    gradient_bits: Literal[4] | None = None
+    """Of a gradient that ZeRO-3 reduces: sent to its owner inside nodes, then between them."""
     fp8_param_gather: bool | None = None
     """Weights of products in 8 or 4 bits exist in those alone and are gathered in them; else in 16
     bits, with low-precision copies that are made anew each step."""

@@ -151,6 +151,9 @@ class Layout(Spec):
     """HSDP: states are sharded over `dp / dp_replicate` replicas and replicated over the rest."""
     replicas_share_optimizer: bool = False
     """HFSDP: the `dp_replicate` copies of a shard share out its optimizer among them."""
+    hpz: Degree = 1
+    """Under ZeRO-3 so many neighbours share a second copy of the weights, from which all passes of
+    a step but the first forward pass gather them; 1: there is none."""
     zero_stage: int = Field(default=1, ge=0, le=3)
     """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
     sequence_parallel: bool = False

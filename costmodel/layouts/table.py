@@ -121,6 +121,7 @@ class LayoutTable:
     gtp: Annotated[IntColumn, Count(by_request=True)]
     egtp: Annotated[IntColumn, Count(by_request=True)]
     replicas_share_optimizer: Annotated[IntColumn, Flag()]
+    hpz: Annotated[IntColumn, Count()]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -233,7 +233,8 @@ def weight_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> Float
     """Bytes of weights one rank keeps for a parameter of its part.
 
     Source: ZeRO, arXiv:1910.02054, section 5.3 (stage 3 shards weights); PyTorch FSDP,
-    arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer).
+    arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer);
+    ZeRO++, arXiv:2306.10013, section 3.2 (a second copy over `hpz` ranks).
     """
     job, traits = candidates.job, candidates.traits
     copies: float = job.training.storage_bytes
@@ -242,7 +243,9 @@ def weight_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> Float
     elif job.training.casts:
         copies = low_precision_weight_bytes(job, traits)
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / groups.weights
-    return np.where(candidates.table.zero_stage == 3, sharded, copies)
+    hpz = candidates.table.hpz
+    second = np.where(hpz > 1, copies / hpz, 0.0)
+    return np.where(candidates.table.zero_stage == 3, sharded + second, copies)
 
 
 def low_precision_weight_bytes(job: Job, traits: RuntimeTraits) -> float:

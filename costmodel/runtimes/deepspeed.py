@@ -95,6 +95,65 @@ def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.offload_optimizer > 0) & slow)
 
 
+ZERO_PLUS_PLUS = (
+    "deepspeedai/DeepSpeed runtime/zero/partition_parameters.py, _partition_param_sec; utils/"
+    "groups.py, _create_zero_param_parallel_group; runtime/comm/coalesced_collectives.py"
+)
+
+
+@rule(
+    "hpz tp zero_stage",
+    "weight_bits and gradient_bits need zero_stage 3, and they and hpz tp 1: change one",
+    ZERO_PLUS_PLUS,
+)
+def engine_groups_all_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """Groups are of neighbours among all ranks, whatever tensor ranks there are."""
+    quantised = bool(job.options.weight_bits or job.options.gradient_bits)
+    groups = (table.hpz > 1) | quantised
+    return np.asarray((groups & (table.tp > 1)) | (quantised & (table.zero_stage != 3)))
+
+
+@rule(
+    "hpz offload_parameters",
+    "hpz, weight_bits and gradient_bits are priced with all weights trained and on the GPU: leave "
+    "them out with --train, a tower or offload.parameters",
+    ZERO_PLUS_PLUS,
+    values=(1.0,),
+)
+def engine_copies_weights_on_device(job: Job, table: LayoutTable) -> BoolColumn:
+    """A second copy lies where the first does; frozen weights keep theirs over steps."""
+    options, model = job.options, job.model
+    any_of = (table.hpz > 1) | bool(options.weight_bits or options.gradient_bits)
+    other = model.trained is not None or model.tower is not None
+    return np.asarray(any_of & (other | (table.offload_parameters > 0)))
+
+
+@rule(
+    "zero_stage",
+    "gradient_bits reads the bits of gradients as fp16, other numbers in bf16, and weight_bits is "
+    "of weights in 16 bits: use --precision fp16, or leave them out",
+    "deepspeedai/DeepSpeed csrc/quantization/pt_binding.cpp, ds_swizzle_quant: a cast to __half, "
+    "which CUDAQuantizer.quantize alone converts to before",
+)
+def engine_quantises_halves(job: Job, table: LayoutTable) -> BoolColumn:
+    """Gradients in bf16 would be taken for other numbers."""
+    options, precision = job.options, job.training.precision
+    gradients = options.gradient_bits and (precision != "fp16" or options.gradient_dtype)
+    weights = options.weight_bits and precision not in ("fp16", "bf16")
+    return np.full(len(table), bool(gradients or weights))
+
+
+@rule(
+    "zero_stage",
+    "muon updates whole gradients, which gradient_bits scatters: leave it out, or use adamw",
+    "deepspeedai/DeepSpeed runtime/zero/stage3.py, __init__: use_muon and all2all_process_group",
+)
+def engine_scatters_no_muon(job: Job, table: LayoutTable) -> BoolColumn:
+    """The engine stops."""
+    both = job.options.gradient_bits and job.training.optimizer.name == "muon"
+    return np.full(len(table), bool(both))
+
+
 def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_offload_policy(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -117,6 +176,7 @@ DEEPSPEED = RuntimeTraits(
         overlaps_gradients=True,  # overlap_comm, which the exporter always states
         # runtime/zero/stage_1_and_2.py: use_multi_rank_bucket_allreduce
         reduces_whole_gradients=True,
+        zero_plus_plus=True,  # runtime/zero/config.py: zero_hpz_partition_size, zero_quantized_*
         # q, k, v, o, gate, up and down; runtime/zero/config.py has the defaults of the rest
         fetches=replace(FETCHES, weights=7),
     ),
@@ -152,6 +212,10 @@ DEEPSPEED = RuntimeTraits(
         engine_shards_narrow_states,
         checkpoints_are_recomputed,
         engine_updates_on_processors,
+        engine_groups_all_ranks,
+        engine_copies_weights_on_device,
+        engine_quantises_halves,
+        engine_scatters_no_muon,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
         quantised_weights_are_whole,

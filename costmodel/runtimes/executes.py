@@ -252,6 +252,13 @@ def _cuts_experts(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.egtp > 1)
 
 
+def _copies_weights(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option shards weights once, and sends them as they are."""
+    options = job.options
+    stated = options.weight_bits is not None or options.gradient_bits is not None
+    return np.asarray((table.hpz > 1) | stated)
+
+
 SHARED = "replicas_share_optimizer"
 
 
@@ -270,6 +277,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
     no_sharing = f"keeps the optimizer of a shard on every copy of it: leave {SHARED} out"
+    no_zeropp = "has no ZeRO++: leave out hpz, weight_bits and gradient_bits, or use deepspeed"
     no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
@@ -282,6 +290,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
         (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),
         (traits.sharding.over_replicas, SHARED, _shares_optimizers, no_sharing),
+        (traits.sharding.zero_plus_plus, "hpz", _copies_weights, no_zeropp),
         (traits.sharding.by_matrix, "egtp", _cuts_experts, no_shards.format("egtp")),
     ):
         if not has:

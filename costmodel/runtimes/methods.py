@@ -77,7 +77,7 @@ def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
         version=METHODS[name].source,
         method=METHODS[name].what,
         offloading=offloading,
-        sharding=replace(DEEPSPEED.sharding, zero_stages=(3,)),
+        sharding=replace(DEEPSPEED.sharding, zero_stages=(3,), zero_plus_plus=False),
         rules=(*own, *rules),
     )
 

@@ -34,6 +34,8 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "fp8_recipe": "number format",
         "deepep_proxy": "the library that is installed",
         "gradient_dtype": "number format; Megatron tries it with `--search-options all`",
+        "weight_bits": "weights are rounded on their way: part of the training",
+        "gradient_bits": "gradients are rounded on their way: part of the training",
         "fp8_param_gather": "number format",
         "fp8_transpose_cache": "memory, for which adapters leave it off by themselves",
         "activation_func_fp8_input_store": "number format",

@@ -56,16 +56,17 @@ from trainplan.costmodel.shards import matrix_shards
 from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
 from trainplan.costmodel.step.tower import with_tower
 from trainplan.costmodel.traffic import (
+    PassTraffic,
     Unit,
     contention_of,
     exposed_seconds,
     free_window,
     matrix_traffic,
     offload_seconds,
+    over_micro_batches,
     overlapped_layer,
     rank_optimizer_seconds,
     rank_update_seconds,
-    sharded_traffic,
     step_traffic_seconds,
     whole_sum_seconds,
 )
@@ -210,15 +211,18 @@ def row_seconds(candidates: Candidates, *, blocks: RowBlocks, params: BlockParam
         layer_seconds(kinds.mtp, key, blocks.mtp.seconds),
     ]
     if (table.zero_stage >= 2).any():
-        traffic = sharded_traffic(candidates, _units(traits, params, nothing))
-        order, windows = candidates.job.model.kind_of_layer, list(every)
-        for end, layer in ((-3, order[0]), (-2, order[-1])):
-            alone = layer_seconds(kinds.layers[layer], key, nothing)
-            windows[end] = free_window(alone, traffic[layer])
-        contention = contention_of(candidates)
-        every = [
-            overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
-        ]
+        units, order = _units(traits, params, nothing), candidates.job.model.kind_of_layer
+        contention, plain = contention_of(candidates), every
+
+        def sharded(traffic: list[PassTraffic]) -> list[LayerSeconds]:
+            windows = list(plain)
+            for end, layer in ((-3, order[0]), (-2, order[-1])):
+                alone = layer_seconds(kinds.layers[layer], key, nothing)
+                windows[end] = free_window(alone, traffic[layer])
+            three = zip(plain, traffic, windows, strict=True)
+            return [overlapped_layer(contention, *one) for one in three]
+
+        every = over_micro_batches(candidates, units, sharded)
     if matrix_shards(table):
         contention, windows = contention_of(candidates), list(every)
         windows[-2] = every[candidates.job.model.kind_of_layer[-1]]  # the head's weights come there

@@ -11,6 +11,7 @@ free_window: half the time of a decoder layer that its own traffic does not use.
 gather_overlap: what the gather of updated weights hides behind.
 gradient_message_bytes: bytes of one gradient on the wire.
 offload_seconds: seconds the offloaded share of the optimizer adds.
+over_micro_batches: layers of a mean micro batch of a step.
 overlapped_layer: a layer with what its traffic exposes while it runs beside the passes of
     `window`.
 PassTraffic: seconds on the wire in each pass of one micro batch, hidden or not.
@@ -54,6 +55,7 @@ from trainplan.costmodel.traffic.sharded import (
     Unit,
     contention_of,
     free_window,
+    over_micro_batches,
     overlapped_layer,
     sharded_traffic,
 )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.comm import Rate, only
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import (
+    Wires,
     both_wires,
     gradient_message_bytes,
 )
+from trainplan.costmodel.traffic.zero_plus_plus import zero_plus_plus
 
 TINY = 1e-30
 """Seconds below which there are none."""
@@ -58,44 +61,38 @@ class Unit:
     """Those of them that are trained; null: all."""
 
 
-def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassTraffic]:
+def sharded_traffic(
+    candidates: Candidates, units: Sequence[Unit], *, later: bool = False
+) -> list[PassTraffic]:
     """Gathers and reductions of each unit's states under ZeRO-2 and ZeRO-3.
 
     ZeRO-3 gathers weights in both passes; both stages reduce gradients in every backward pass.
+    `later`: of the micro batches behind the first of a step, which second copies tell from it.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `Sharding.gathers_every_pass`,
     `Sharding.reduces_whole_gradients`, `Sharding.overlaps_gradients`; `Fetches`.
     """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
-    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.hpz)
     some = candidates if len(table) == 1 else candidates.take(one)
     second, third = some.table.zero_stage == 2, some.table.zero_stage == 3
     whole, either = second & traits.sharding.reduces_whole_gradients, second | third
-    rates = [
-        (
-            only(either, wires.gather),
-            wires.scatter_of(either)
-            if traits.sharding.sums_copies_once
-            else wires.reduction(sharded=either, whole=whole),
-            copies_of(candidates, wires.gathered, wires.shards, wires.ranks).where(either),
-            wires.rails,
-        )
-        for wires in both_wires(some)
-    ]
+    rates = [_of_sort(some, wires, either=either, whole=whole) for wires in both_wires(some)]
     gathers = third | traits.sharding.gathers_every_pass
     result = []
     for unit in units:
         own = unit.trained or unit.params
         held = (unit.params.shared[one], unit.params.expert[one])
         states = zip(held, (own.shared[one], own.expert[one]), rates, strict=True)
-        gathered, recompute_forward, reduced, filled, emptied, slowed = _wire_seconds(
+        first, gathered, recompute_forward, reduced, filled, emptied, slowed = _wire_seconds(
             machine, traits, unit.matrices, states
         )
+        first = gathered if later else first
         alone = unit.root | (second & (not traits.sharding.overlaps_gradients))
         traffic = PassTraffic(
-            forward=(not unit.root) * gathers * gathered,
+            forward=(not unit.root) * gathers * first,
             backward=(not unit.root) * third * gathered + ~alone * reduced,
-            forward_alone=gathers * (unit.root * gathered + filled),
+            forward_alone=gathers * (unit.root * first + filled),
             backward_alone=(not unit.root) * third * filled + alone * reduced + emptied,
             recompute_forward=third * recompute_forward,
             slowing=slowed / np.maximum(gathered + reduced, TINY),
@@ -104,38 +101,95 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class SortRates:
+    """Collectives in the passes of one sort of states, and the copies around them."""
+
+    first: Rate
+    """Gathers in the first forward pass of a step."""
+    gather: Rate
+    """In all other passes."""
+    reduction: Rate
+    copies: Copies
+    rails: FloatColumn
+    """As `Wires.rails`."""
+
+
+def _of_sort(some: Candidates, wires: Wires, *, either: BoolColumn, whole: BoolColumn) -> SortRates:
+    """Source: as `sharded_traffic`, `zero_plus_plus`."""
+    sharding = some.traits.sharding
+    gather = only(either, wires.gather)
+    reduction = (
+        wires.scatter_of(either)
+        if sharding.sums_copies_once
+        else wires.reduction(sharded=either, whole=whole)
+    )
+    copies = copies_of(some, wires.gathered, wires.shards, wires.ranks).where(either)
+    if not sharding.zero_plus_plus:
+        return SortRates(gather, gather, reduction, copies, wires.rails)
+    plus = zero_plus_plus(some, wires, gather, reduction)
+    copies = Copies(copies.gather + plus.filled, copies.reduce)
+    return SortRates(plus.gather, plus.again, plus.reduction, copies, wires.rails)
+
+
 def _wire_seconds(
     machine: Machine,
     traits: RuntimeTraits,
     matrices: int,
-    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate, Copies, FloatColumn]]],
+    states: Iterable[tuple[FloatColumn, FloatColumn, SortRates]],
 ) -> FloatColumn:
-    """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
+    """Gathering a block first, once more, again for recomputation, and reducing its gradients.
 
     Then the copies that the passes wait for, of its weights and of its gradients. `states` are
-    parameters of each sort, those of them that are trained, and the rates of both collectives with
-    the copies around them. Source: `Fetches`.
+    parameters of each sort, those of them that are trained, and the rates of their collectives.
+    Source: `Fetches`.
     """
     fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
-    for params, trained, (gather, reduction, copies, slowing) in states:
+    for params, trained, rates in states:
         freed = fetches.freed(params)
         calls = [fetches.calls(n, fetches.gathered_params, matrices) for n in (params, freed)]
         reductions = fetches.calls(trained, fetches.reduced_params, matrices)
-        gathered = gather.in_calls(calls[0]).seconds(machine.storage_bytes * params)
-        reduced = reduction.in_calls(reductions).seconds(message_bytes * trained)
+        stored = machine.storage_bytes * params
+        gathered = rates.gather.in_calls(calls[0]).seconds(stored)
+        reduced = rates.reduction.in_calls(reductions).seconds(message_bytes * trained)
         seconds.append(
             (
+                rates.first.in_calls(calls[0]).seconds(stored),
                 gathered,
-                gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed)
-                + copies.gather * freed,
+                rates.gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed)
+                + rates.copies.gather * freed,
                 reduced,
-                copies.gather * params,
-                copies.reduce * trained,
-                slowing * (gathered + reduced),
+                rates.copies.gather * params,
+                rates.copies.reduce * trained,
+                rates.rails * (gathered + reduced),
             )
         )
     return np.asarray(np.sum(seconds, axis=0))
+
+
+def over_micro_batches(
+    candidates: Candidates,
+    units: Sequence[Unit],
+    layers: Callable[[list[PassTraffic]], list[LayerSeconds]],
+) -> list[LayerSeconds]:
+    """Of a mean micro batch of a step; `layers` of any one, by its traffic.
+
+    Source: of m micro batches one is the first, so the mean is that of the later and 1 / m of what
+    the first takes more, waiting counted in each.
+    """
+    first = layers(sharded_traffic(candidates, units))
+    if not (candidates.table.hpz > 1).any():
+        return first
+    later = layers(sharded_traffic(candidates, units, later=True))
+    share = 1 / num_microbatches(candidates.job, candidates.table)
+    return [_mean(share, *one) for one in zip(first, later, strict=True)]
+
+
+def _mean(share: FloatColumn, first: LayerSeconds, later: LayerSeconds) -> LayerSeconds:
+    pairs = ((getattr(one, f.name) for one in (first, later)) for f in fields(LayerSeconds))
+    columns: list[FloatColumn] = [after + share * (before - after) for before, after in pairs]
+    return LayerSeconds(*columns)
 
 
 def overlapped_layer(

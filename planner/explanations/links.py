@@ -25,6 +25,8 @@ OPERATIONS = {"all_to_all": "alltoall", "send": "p2p"}
 """Operations by their names in `comm.collectives`, where these are others."""
 RING = "ring"
 """Messages to the next rank of a group."""
+IN_NODES, OF_NODES = "dp in nodes", "dp of nodes"
+"""Both exchanges of gradients in few bits."""
 PLAIN = ("full_attention", "sliding_attention")
 """Mixers whose bytes are counted."""
 
@@ -34,7 +36,8 @@ class AxisLinks:
     """One axis: who talks to whom, over what."""
 
     axis: str
-    """tp, cp, ep, etp, pp, dp or expert dp."""
+    """tp, cp, ep, etp, pp, dp or expert dp; hpz, and of gradients in few bits dp in nodes and dp of
+    nodes."""
     size: int
     """Ranks of a group."""
     stride: int
@@ -71,7 +74,9 @@ def axis_links(job: Job, layout: Layout, measured: Measured = NOTHING) -> tuple[
 def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
     """Source: Megatron-LM `parallel_state.py`, as `StateRanks.wires` and `comm.topology`."""
     experts = max(1, layout.tp * layout.cp * layout.dp // (layout.etp * layout.ep))
-    moe = job.model.moe is not None
+    moe, node = job.model.moe is not None, machine.gpus_per_node
+    hops = node if layout.zero_stage == 3 and job.options.gradient_bits else 0
+    nodes = max(1, layout.dp * layout.cp // node)
     sizes = {
         "tp": (layout.tp, 1),
         "cp": (layout.cp, layout.tp * layout.gtp),
@@ -85,6 +90,9 @@ def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
             experts // layout.egtp if moe else 1,
             layout.etp * layout.ep * layout.egtp,
         ),
+        "hpz": (layout.hpz, layout.tp),
+        IN_NODES: (hops if nodes > 1 else 1, 1),
+        OF_NODES: (nodes if hops else 1, node),
     }
     for axis, (size, stride) in sizes.items():
         if size > 1:
@@ -156,6 +164,8 @@ def _counted(on: Context, layout: Layout) -> Iterator[str]:
         return
     if layout.zero_stage < 3 or layout.recompute != "full":
         yield from ("dp", "expert dp") if layout.dp_replicate == 1 else ()
+        if on.traits.sharding.zero_plus_plus:
+            yield from ("hpz", IN_NODES, OF_NODES)
     if not runtime(job.runtime).on_megatron_core:
         return
     yield from ("pp", "etp")
@@ -217,8 +227,32 @@ def _states(
         times = 1 if stage == 1 else often
         return {(axis, reduction): times * gradient, (axis, "all_gather"): width * whole}
     again = within if sharding.ends_at_root else whole
+    if sharding.zero_plus_plus and axis == "dp" and stage == 3:
+        return _plus_plus(on, layout, whole)
     gathered = machine.storage_bytes * (whole + again * (stage == 3))
     return {(axis, reduction): often * gradient, (axis, "all_gather"): often * gathered}
+
+
+def _plus_plus(on: Context, layout: Layout, params: float) -> Mapping[tuple[str, str], float]:
+    """Under ZeRO-3 of such an engine.
+
+    Source: as `costmodel.traffic.zero_plus_plus`: of two gathers in each micro batch the first one
+    of a step alone is from all ranks where there is a second copy.
+    """
+    options, often = on.job.options, num_microbatches(on.job, layout)
+    node = on.machine.gpus_per_node
+    bits = options.weight_bits or 8 * on.machine.storage_bytes
+    gathered, again = bits / 8 * params, 2 * often - 1
+    first = 1 if layout.hpz > 1 else 2 * often
+    sent = {("dp", "all_gather"): first * gathered}
+    if layout.hpz > 1:
+        sent["hpz", "all_gather"] = again * gathered
+    if options.gradient_bits and layout.dp * layout.cp > node:
+        exchanged = often * options.gradient_bits / 8 * params
+        local = {(IN_NODES, "all_to_all"): exchanged, (OF_NODES, "all_to_all"): exchanged / node}
+        return {**sent, **local}
+    whole = often * gradient_message_bytes(on.machine, on.traits) * params
+    return {**sent, ("dp", "reduce_scatter"): whole}
 
 
 def _context(on: Context, layout: Layout, rank: int) -> Mapping[tuple[str, str], float]:

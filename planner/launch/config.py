@@ -176,7 +176,7 @@ class LaunchConfig:
 def summary(job: Job, layout: Layout) -> tuple[str, ...]:
     """What is started, for the head of a file."""
     degrees = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "dp_replicate", "zero_stage")
-    beyond = (name for name in ("gtp", "egtp") if getattr(layout, name) > 1)
+    beyond = (name for name in ("gtp", "egtp", "hpz") if getattr(layout, name) > 1)
     training = job.training
     return (
         f"model: {job.model.name}",

@@ -46,6 +46,7 @@ TOGETHER = {
     "etp": "ep",
     "dp_replicate": "zero_stage",
     "replicas_share_optimizer": "zero_stage",
+    "hpz": "zero_stage",
     "recompute_modules": "recompute",
     "recompute_method": "recompute",
     "recompute_num_layers": "recompute",

@@ -23,6 +23,10 @@ def _names(job: Job) -> Iterator[str]:
         yield "bf16 states" if job.training.state_precision == "bf16" else "fp8 states"
     if job.outer:
         yield "diloco"
+    if job.options.weight_bits:
+        yield "weights in 8 bits"
+    if job.options.gradient_bits:
+        yield "gradients in 4 bits"
     trained = job.model.trained
     if trained and trained.quantised:
         yield "4-bit weights"

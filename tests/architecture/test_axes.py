@@ -54,6 +54,7 @@ SAMPLES = {
     "replicas_share_optimizer": Sample(
         on={"replicas_share_optimizer": True}, same={"dp": 4, "dp_replicate": 2, "zero_stage": 3}
     ),
+    "hpz": Sample(on={"hpz": 2}, same={"dp": 4, "zero_stage": 3}),
     "egtp": Sample(on={"egtp": 2}, same={"dp": 4}, model="small-moe"),
     "sequence_parallel": Sample(on={"sequence_parallel": True}, same={"tp": 2}),
     "zero_stage": Sample(on={"zero_stage": 1}, off={"zero_stage": 0}, same={"dp": 4}),

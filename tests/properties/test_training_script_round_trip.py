@@ -20,6 +20,8 @@ OPTIONS = {
         "overlap_grad_reduce": (None, None, False),
         "gradient_dtype": (None, "fp32", "bf16"),
         "overlap_tp_comm": (None, True),
+        "weight_bits": (None, None, 8),
+        "gradient_bits": (None, None, 4),
     },
     "accelerate": {"compile": (None, True), "cp_comm_type": (None, "p2p")},
 }
@@ -47,6 +49,7 @@ def drawn(rng, runtime):
         dp=dp,
         dp_replicate=rng.choice([1, 1, 2]) if dp > 1 else 1,
         zero_stage=rng.choice([0, 1, 2, 3, 3]),
+        hpz=rng.choice([1, 1, 1, 2, 8]),
         micro_batch_size=rng.choice([1, 2, 4]),
         offload=offload,
         tiled_loss=rng.random() < 0.3,

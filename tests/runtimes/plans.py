@@ -242,6 +242,25 @@ DEEPSPEED = (
     plan("norms of queries", QWEN, 1, {"dp": 8, **Z3}),
     plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
     plan("no overlap", LLAMA, 1, {"dp": 8, **Z1}, overlap_grad_reduce=False),
+    plan("a second copy", LLAMA, 2, {"dp": 16, "hpz": 8, **Z3}),
+    plan(
+        "a second copy of pairs, ulysses",
+        LLAMA,
+        2,
+        {"cp": 2, "dp": 8, "hpz": 2, **Z3},
+        seq=8192,
+        **ULYSSES,
+    ),
+    plan("weights in 8 bits", LLAMA, 2, {"dp": 16, **Z3}, weight_bits=8),
+    plan(
+        "zero++",
+        "llama2-7b",
+        2,
+        {"dp": 16, "hpz": 8, **Z3},
+        precision="fp16",
+        weight_bits=8,
+        gradient_bits=4,
+    ),
 )
 DRIVES = "h100-sxm@dgx-2"
 

@@ -27,7 +27,7 @@ def planned(plan):
     """What a runtime should understand of a layout, as far as it says."""
     layout, batch, model = plan.layout, plan.training["global_batch_size"], plan.spec()
     degrees = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "gtp", "egtp", "zero_stage")
-    names = (*degrees, "sequence_parallel", "micro_batch_size", "recompute", "tiled_mlp")
+    names = (*degrees, "hpz", "sequence_parallel", "micro_batch_size", "recompute", "tiled_mlp")
     return {name: getattr(layout, name) for name in names} | {
         "offload": layout.offload.optimizer,
         "tier": layout.offload.tier if layout.offload.optimizer else "none",
@@ -36,6 +36,7 @@ def planned(plan):
         "micro_batches": batch // (layout.micro_batch_size * layout.dp),
         "hidden_size": model.hidden_size,
         "experts": model.moe.num_experts if model.moe else 0,
+        **{name: plan.options.get(name) for name in ("weight_bits", "gradient_bits")},
         "shares": plan.options.get("overlap_shared_experts", False),
         "predictions": model.num_nextn_predict_layers,
     }

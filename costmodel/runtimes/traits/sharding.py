@@ -98,6 +98,9 @@ class Sharding:
     sums_copies_once: bool = False
     """HSDP sums gradients of the copies of a shard in the last backward pass of a step; else in
     every one."""
+    zero_plus_plus: bool = False
+    """ZeRO-3 may keep a second copy of the weights in smaller groups, `hpz`, and send weights and
+    gradients in fewer bits."""
     by_matrix: bool = False
     """Neighbours among the replicas may cut every matrix and gather it for each use (`gtp`)."""
     overlaps_gradients: bool = False
@@ -146,6 +149,9 @@ class Sharding:
             overlaps_gradients=stated_or(reduces, self.overlaps_gradients),
             overlaps_parameters=stated_or(gathers, self.overlaps_parameters),
             gathers_separately=self.gathers_separately and gathers is None,
+            fetches=replace(self.fetches, reduced_params=1.0)
+            if options.gradient_bits  # one tensor at a time
+            else self.fetches,
         )
 
     def on_cpu(self) -> Sharding:

@@ -37,6 +37,12 @@ ZERO = "zero_optimization"
 STAGE = Option(f"{ZERO}.stage", 0, least=0, most=3)
 OVERLAP = Option(f"{ZERO}.overlap_comm", default=False)
 """Its default is on under stage 3."""
+HPZ = Option(f"{ZERO}.zero_hpz_partition_size", 1, least=0)
+QUANTISED = {
+    name: Option(f"{ZERO}.zero_quantized_{word}", default=False)
+    for name, word in (("weight_bits", "weights"), ("gradient_bits", "gradients"))
+}
+"""By the option of ours."""
 SUBGROUP = Option(f"{ZERO}.sub_group_size", SUBGROUP_PARAMS, least=0, most=PARAMS)
 TP = Option("tensor_parallel.autotp_size", 0, least=0)
 TP_OVERLAP = Option("tensor_parallel.tp_overlap_comm", default=False)
@@ -63,10 +69,9 @@ CHECKPOINTS = Option(f"{CHECKPOINTING}.cpu_checkpointing", default=False)
 SECTIONS = (ZERO, OPTIMIZER_STATES, WEIGHTS, "tensor_parallel", *ENABLED)
 """Those that refuse keys."""
 UNMODELLED: Mapping[str, str] = {
-    f"{ZERO}.zero_hpz_partition_size": "a second copy of the weights on every node",
     f"{ZERO}.mics_shard_size": "states sharded over groups of ranks (MiCS)",
-    f"{ZERO}.zero_quantized_weights": "weights gathered in 8 bits",
-    f"{ZERO}.zero_quantized_gradients": "gradients reduced in fewer bits",
+    f"{ZERO}.zero_quantized_nontrainable_weights": "frozen weights in 8 bits",
+    f"{ZERO}.zeropp_loco_param": "what rounding lost of gradients, added to the next ones",
     f"{ZERO}.zenflow": "ZenFlow",
     f"{OPTIMIZER_STATES}.super_offload": "SuperOffload",
     "expert_parallel": "expert parallelism of the engine",

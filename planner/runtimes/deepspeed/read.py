@@ -297,6 +297,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "cp": degrees.sp,
             "dp": degrees.dp,
             "zero_stage": stage,
+            "hpz": _second_copy(keys, stage, degrees),
             "micro_batch_size": batch.micro,
             "offload": offload_of(keys, stage, script),
             **{name: bool(one and one.value) for name, one in tiles.items()},
@@ -309,6 +310,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
         "cp": keys.entry(None, engine.SP),
         "dp": Entry(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
         "zero_stage": keys.entry(None, engine.STAGE),
+        "hpz": keys.entry(None, engine.HPZ),
         "micro_batch_size": filled or keys.entry(None, engine.MICRO, engine.BATCH),
         "offload": keys.entry(None, engine.RATIO, engine.DEVICE[engine.OPTIMIZER_STATES]),
         **{name: one for name, one in tiles.items() if one is not None},
@@ -316,6 +318,22 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
     }
     note_layout(keys.notes, layout, entries)
     return layout
+
+
+def _second_copy(keys: Keys, stage: int, degrees: Degrees) -> int:
+    """Ranks that share it; as many as share the first copy, or more, have none of their own.
+
+    Source: runtime/zero/partition_parameters.py, _convert_to_deepspeed_param; utils/groups.py,
+    _create_zero_param_parallel_group.
+    """
+    size = keys.of(engine.HPZ)
+    if stage != 3 or size < 2:
+        return 1
+    if degrees.ranks % min(size, degrees.ranks):
+        says = f"{engine.HPZ} = {size} must divide the {degrees.ranks} ranks: change it"
+        keys.stops("second_copy_is_shared_by_fewer", says, engine.HPZ)
+        return 1
+    return size if size < degrees.dp * degrees.sp else 1
 
 
 def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
@@ -326,6 +344,9 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
         options["overlap_grad_reduce"] = False
     if keys.of(engine.TP_OVERLAP) and layout.tp > 1:
         options["overlap_tp_comm"] = True
+    for (name, key), bits in zip(engine.QUANTISED.items(), BITS, strict=True):
+        if keys.of(key) and layout.zero_stage == 3:
+            options[name] = bits
     gradients = keys.of(engine.GRADIENTS)
     if gradients in ("fp32", "bf16"):
         options["gradient_dtype"] = gradients
@@ -335,10 +356,14 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     return RuntimeOptions.model_validate(options)
 
 
+BITS = (8, 4)
+"""Of weights and of gradients. Source: runtime/zero/partition_parameters.py, CUDAQuantizer, and
+runtime/comm/coalesced_collectives.py, all_to_all_quant_reduce."""
 OF_OPTIONS: Mapping[str, Option[bool] | Option[str]] = {
     "overlap_grad_reduce": engine.OVERLAP,
     "overlap_tp_comm": engine.TP_OVERLAP,
     "gradient_dtype": engine.GRADIENTS,
+    **engine.QUANTISED,
 }
 
 

@@ -54,7 +54,7 @@ from trainplan.planner.runtimes.training_script.write import (
     refuse,
 )
 
-CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
+CHECKED = "44 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
@@ -65,6 +65,8 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "overlap_tp_comm": (True, False),
     "gradient_dtype": ("fp32", "bf16"),
     "moment_dtype": ("fp32",),
+    "weight_bits": (8,),
+    "gradient_bits": (4,),
     "cp_comm_type": ("a2a",),
 }
 """Options and their values that the JSON says, or that it has where it says nothing."""
@@ -212,7 +214,13 @@ def _precision(job: Job) -> Written:
 def _zero(job: Job, layout: Layout) -> Written:
     """What is sharded, and what leaves the GPU."""
     overlap = job.options.overlap_grad_reduce is not False if layout.zero_stage else None
-    return {engine.STAGE: layout.zero_stage, engine.OVERLAP: overlap, **offload_keys(job, layout)}
+    return {
+        engine.STAGE: layout.zero_stage,
+        engine.OVERLAP: overlap,
+        engine.HPZ: layout.hpz if layout.hpz > 1 else None,
+        **{key: getattr(job.options, name) and True for name, key in engine.QUANTISED.items()},
+        **offload_keys(job, layout),
+    }
 
 
 def _ranks(job: Job, layout: Layout) -> Written:
@@ -257,7 +265,7 @@ DEEPSPEED = Exporter(
     runtime=engine.RUNTIME,
     export=export_deepspeed,
     packs=IN_SCRIPT,
-    writes=WRITES | {"cp", "tiled_loss", "tiled_mlp", *OFFLOADS},
+    writes=WRITES | {"cp", "hpz", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
     states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora", "qlora", "frozen"}),

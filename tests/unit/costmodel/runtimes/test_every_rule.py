@@ -109,7 +109,53 @@ OFFLOADED = {"offload_optimizer": 1.0, "zero_stage": 3}
 MIXED = "mixed"
 CUT = {"gtp": 2}, {"egtp": 2}
 LOW = {"precision": "mxfp8"}
+SECOND = {"zero_stage": 3, "hpz": 2}
+IN_BITS = {"options": {"weight_bits": 8, "gradient_bits": 4}, "precision": "fp16"}
 ROWS = {
+    "second_copy_is_shared_by_fewer": (
+        rows(
+            "deepspeed",
+            {"dp": 8, "hpz": 2, "zero_stage": 2},
+            {"dp": 8, **SECOND, "hpz": 8},
+            {"dp": 8, **SECOND, "hpz": 3},
+        ),
+        rows("deepspeed", {"dp": 8, **SECOND}, {"dp": 4, "cp": 2, **SECOND, "hpz": 4}, {}),
+    ),
+    "runtime_copies_weights": (
+        of({"dp": 8, **SECOND})
+        + rows("accelerate", {}, options={"weight_bits": 8})
+        + rows("zero-offload-delayed", {}, options={"gradient_bits": 4}),
+        rows("deepspeed", {"dp": 8, **SECOND}, **IN_BITS) + of({}),
+    ),
+    "engine_groups_all_ranks": (
+        rows("deepspeed", {"dp": 8, "tp": 2, **SECOND})
+        + rows("deepspeed", {"tp": 2, "zero_stage": 3}, {"zero_stage": 2}, **IN_BITS),
+        rows("deepspeed", {"dp": 8, **SECOND}, {"zero_stage": 3}, **IN_BITS)
+        + rows("deepspeed", {"tp": 2, "zero_stage": 3}),
+    ),
+    "engine_copies_weights_on_device": (
+        rows("deepspeed", {"offload_parameters": 1, **SECOND})
+        + rows("deepspeed", {"offload_parameters": 1, "zero_stage": 3}, **IN_BITS)
+        + rows("deepspeed", SECOND, **LORA)
+        + rows("deepspeed", SECOND, tower=TOWER),
+        rows("deepspeed", {"offload_optimizer": 1.0, **SECOND}, **IN_BITS)
+        + rows("deepspeed", {"zero_stage": 3}, **LORA),
+    ),
+    "engine_quantises_halves": (
+        rows("deepspeed", {}, options={"gradient_bits": 4})
+        + rows("deepspeed", {}, options={"weight_bits": 8}, precision="tf32")
+        + rows(
+            "deepspeed",
+            {},
+            options={"gradient_bits": 4, "gradient_dtype": "fp32"},
+            precision="fp16",
+        ),
+        rows("deepspeed", {}, **IN_BITS) + rows("deepspeed", {}, options={"weight_bits": 8}),
+    ),
+    "engine_scatters_no_muon": (
+        rows("deepspeed", {}, optimizer="muon", **IN_BITS),
+        rows("deepspeed", {}, optimizer="muon") + rows("deepspeed", {}, **IN_BITS),
+    ),
     "gtp_divides_dp": (of({"dp": 6, "gtp": 4}), of({"dp": 6, "gtp": 3})),
     "gtp_shards_weights_once": (
         of(*({"dp": 8, "gtp": 2, "zero_stage": stage} for stage in (2, 3))),

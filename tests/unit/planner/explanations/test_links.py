@@ -53,6 +53,27 @@ def test_context_ranks_pass_keys_and_values_round_a_ring(job):
     assert links(gathered, cp=4, dp=4)["cp"].inside_bytes == pytest.approx(whole.inside_bytes)
 
 
+def test_zero_plus_plus_sends_a_quarter_of_zero_3_between_nodes(make_job):
+    """Wang et al., arXiv:2306.10013, table 1: 3 M of every node, and 0.75 M, M all weights."""
+    job = make_job("llama2-7b", "24x8:h100-sxm", 192, TOKENS, precision="fp16")
+    whole = 2 * num_parameters(job.model)
+
+    def between_nodes(layout, **options):
+        changed = {"runtime": "deepspeed", "options": RuntimeOptions(**options)}
+        found = links(job.model_copy(update=changed), dp=192, zero_stage=3, **layout)
+        return {name: 8 * one.outside_bytes / whole for name, one in found.items()}
+
+    ring, nodes = 191 / 192, 23 / 24
+    assert between_nodes({}) == pytest.approx({"dp": 3 * ring})
+    assert between_nodes({}, weight_bits=8) == pytest.approx({"dp": (0.5 + 0.5 + 1) * ring})
+    assert between_nodes({"hpz": 8}) == pytest.approx({"dp": 2 * ring, "hpz": 0})
+    quarter = {"dp of nodes": 0.25 * nodes, "dp in nodes": 0}
+    assert between_nodes({}, gradient_bits=4) == pytest.approx({"dp": 2 * ring, **quarter})
+    assert between_nodes({"hpz": 8}, weight_bits=8, gradient_bits=4) == pytest.approx(
+        {"dp": 0.5 * ring, "hpz": 0, **quarter}
+    )
+
+
 def test_stages_send_activations_and_gradients_to_their_neighbours(job):
     activation = 2 * TOKENS * HIDDEN
     across = links(job, pp=2, dp=8)["pp"]

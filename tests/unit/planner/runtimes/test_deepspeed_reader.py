@@ -56,6 +56,22 @@ def test_a_configuration_alone_is_a_job_and_a_layout():
     assert fields["layout.tp"].origin == "default"
 
 
+def test_what_is_quantised_and_copied_comes_from_the_section():
+    changes = zero(
+        zero_hpz_partition_size=8, zero_quantized_weights=True, zero_quantized_gradients=True
+    )
+    reading = read(cluster="2x8:h100-sxm", **changes)
+    assert reading.problems == ()
+    assert reading.layout.hpz == 8
+    assert (reading.job.options.weight_bits, reading.job.options.gradient_bits) == (8, 4)
+    lines = {field.name: field.written for field in reading.fields}
+    assert lines["options.gradient_bits"] == "zero_optimization.zero_quantized_gradients = true"
+    assert lines["layout.hpz"] == "zero_optimization.zero_hpz_partition_size = 8"
+    assert read(cluster="1x8:h100-sxm", **changes).layout.hpz == 1, "the first copy is in the node"
+    below = read(cluster="2x8:h100-sxm", **zero(stage=2, zero_hpz_partition_size=8))
+    assert below.layout.hpz == 1, "the engine reads it in stage 3 alone"
+
+
 @pytest.mark.parametrize(
     ("arguments", "starter"),
     [
@@ -132,9 +148,10 @@ def test_all_three_numbers_say_how_many_ranks_there_are():
         (zero(offload_optimizer={"device": "disk"}), "offload_device", "illegal"),
         (zero(offload_param={"device": "cpu", "pin_memory": False}), "offload_pageable",
          "unmodelled"),
-        (zero(zero_hpz_partition_size=8), "not_priced", "unmodelled"),
+        (zero(zero_hpz_partition_size=3), "second_copy_is_shared_by_fewer", "illegal"),
         (zero(mics_shard_size=4), "not_priced", "unmodelled"),
-        (zero(zero_quantized_weights=True), "not_priced", "unmodelled"),
+        (zero(zero_quantized_nontrainable_weights=True), "not_priced", "unmodelled"),
+        (zero(zeropp_loco_param={"err_beta": 0.8}), "not_priced", "unmodelled"),
         (zero(offload_optimizer={"device": "nvme"}), "offload_path", "unread"),
         (zero(offload_optimizer={"device": "nvme", "nvme_path": ""}), "offload_path", "illegal"),
         (zero(offload_optimizer=DRIVE), "offload_pipeline", "unmodelled"),
