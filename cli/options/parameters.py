@@ -25,6 +25,8 @@ MOST_TOKENS = 10**18
 NO_LIMIT = "none"
 WORLD = "world"
 """The mean of the world, which the cost model knows."""
+PUBLISHED = "published"
+"""How often nodes of such GPUs failed in a published run, which the catalog knows."""
 MOST_KG_PER_KWH = 10
 _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
 MOST_BYTES = 2**50
@@ -132,8 +134,16 @@ def _duration(
     return read
 
 
-node_day_count = _duration("5y, 400d or 2000h", SECONDS_PER_HOUR, SECONDS_PER_DAY)
-"""Callback of the mean time between failures of a node, in days: `5y`, `400d`."""
+_node_days = _duration(f"5y, 400d, 2000h or {PUBLISHED}", SECONDS_PER_HOUR, SECONDS_PER_DAY)
+
+
+def node_day_count(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | str | None:
+    """Callback of the mean time between failures of a node, in days: `5y`, `published`."""
+    return value if value == PUBLISHED else _node_days(context, parameter, value)
+
+
 minute_count = _duration("10m, 90s or 1h", 0.0, 60)
 """Callback of a duration in minutes: `10m`."""
 hour_count = _duration("24h, 90m or 3d", 0.0, SECONDS_PER_HOUR)

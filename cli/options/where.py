@@ -8,6 +8,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
 from trainplan.cli.options.names import SAVES
 from trainplan.cli.options.parameters import (
+    PUBLISHED,
     IntRange,
     OneOf,
     Whole,
@@ -67,9 +68,11 @@ FAILURES = (
     click.option(
         "--mtbf-node",
         callback=node_day_count,
-        metavar="TIME",
-        help="Mean time between failures of one node, such as 400d or 5y: adds what failures and "
-        "saves take to days, money and energy.  [default: the cluster's, else without failures]",
+        shell_complete=completions.names((PUBLISHED,)),
+        metavar="TIME|published",
+        help="Mean time between failures of one node, such as 400d, or that of a published run on "
+        "such GPUs: adds what failures and saves take to days, money and energy.  [default: the "
+        "cluster's, else without failures]",
     ),
     click.option(
         "--restart",

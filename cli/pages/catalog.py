@@ -226,6 +226,7 @@ def _sourced_numbers(spec: GpuSpec) -> Iterator[tuple[str, Sourced]]:
         ("host, GB/s", spec.host_gb_per_s),
         ("NIC, GB/s", spec.nic_gb_per_s),
         ("TDP, W", spec.tdp_w),
+        ("days between failures of a node", spec.mtbf_node_days),
     ):
         if one is not None:
             yield label, one

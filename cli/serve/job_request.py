@@ -53,9 +53,10 @@ class OfJob(Request):
     )
     mtbf_node: str | None = Field(
         None,
-        description="Mean time between failures of one node: adds what failures and saves take to "
-        "days, money and energy; null: the cluster's, else without failures.",
-        examples=["400d", "5y"],
+        description="Mean time between failures of one node, or `published`, that of a published "
+        "run on such GPUs: adds what failures and saves take to days, money and energy; null: the "
+        "cluster's, else without failures.",
+        examples=["400d", "published"],
     )
     restart: str | None = Field(
         None, description="From a failure until training goes on.", examples=["10m"]

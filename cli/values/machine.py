@@ -11,6 +11,7 @@ import click
 from pydantic import ValidationError
 
 from trainplan.cli.files import machines_of
+from trainplan.cli.options import parameters
 from trainplan.cli.terminal import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
@@ -233,6 +234,8 @@ def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> Cluste
     stated = {FAILING[name]: value for name, value in options.items() if value is not None}
     if not stated:
         return cluster
+    if stated.get("mtbf_node_days") == parameters.PUBLISHED:
+        stated["mtbf_node_days"] = _published_days(cluster)
     known = cluster.failures.model_dump() if cluster.failures else {}
     if "mtbf_node_days" not in known | stated:
         given = next(name for name in options if options[name] is not None).replace("_", "-")
@@ -245,6 +248,26 @@ def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> Cluste
     except ValidationError as error:
         raise SpecError(f"failures: {first_complaint(error).text}") from None
     return cluster.model_copy(update={"failures": failures})
+
+
+def _published_days(cluster: ClusterSpec) -> float:
+    """Days between failures of the mean node, by published runs; says which.
+
+    Raises:
+        SpecError: None is known on GPUs of a group.
+    """
+    rate = 0.0
+    for group in cluster.groups:
+        known = catalog.device(group).mtbf_node_days
+        if known is None:
+            names = (name for name in catalog.gpu_names() if catalog.gpu(name).mtbf_node_days)
+            raise SpecError(
+                f"--mtbf-node {parameters.PUBLISHED}: no published run says how often nodes of "
+                f"{group.gpu} fail, one does of {' and '.join(names)}: give a time, such as 400d"
+            )
+        remark(f"--mtbf-node: {known.value:g} days, {group.gpu}: {known.source}")
+        rate += group.num_nodes / known.value
+    return cluster.num_nodes / rate
 
 
 def nothing_here() -> str:

@@ -37,6 +37,8 @@ class GpuSpec(Spec):
     peer_access: bool = True
     """Does its driver let GPUs of a node without NVLink into each other's memory?"""
     tdp_w: Sourced | None = None
+    mtbf_node_days: Sourced | None = None
+    """Mean days between failures of one node of it in a published run."""
     announced: str | None = None
     """What is known of a GPU whose figures may still change; null: its data sheet is final."""
     host_factor: Sourced | None = None

@@ -238,7 +238,7 @@ def test_an_option_counts_before_the_file_and_the_rest_is_the_file_s():
     [
         (("--restart", "10m"), ["--restart", "give --mtbf-node 400d"]),
         (("--mtbf-node", "400d"), ["checkpoint_gb_per_s", "--checkpoint 50GB/s"]),
-        (("--mtbf-node", "-5y"), ["--mtbf-node", "5y, 400d or 2000h"]),
+        (("--mtbf-node", "-5y"), ["--mtbf-node", "5y, 400d, 2000h or published"]),
         (("--mtbf-node", "0d"), ["--mtbf-node", "5y"]),
         ((*FAILING, "--checkpoint", "50GB"), ["is no speed", "50GB/s"]),
         ((*FAILING, "--checkpoint", "0GB/s"), ["is no speed", "50GB/s"]),
@@ -255,3 +255,16 @@ def test_failures_that_are_none_are_refused(options: tuple[str, ...], words: lis
 def test_what_a_failure_takes_needs_how_often_one_is():
     with pytest.raises(click.UsageError, match="--spare-nodes says what a failure takes"):
         with_failures(TWO, {"mtbf_node": None, "spare_nodes": 1})
+
+
+def test_how_often_nodes_failed_in_a_published_run_is_told_with_its_source():
+    options = ("--cluster", "2x8:h100-sxm", "--mtbf-node", "published", "--checkpoint", "50GB/s")
+    out, err = priced(*options, "--tokens", "1B")
+    assert '"mtbf_node_days": 264' in out
+    assert "arXiv:2407.21783" in err
+    both = parse_cluster("1x8:h100-sxm+1x8:a100-sxm-80gb")
+    found = with_failures(both, {"mtbf_node": "published", "save": "local"}).failures
+    assert found is not None
+    assert found.mtbf_node_days == pytest.approx(2 / (1 / 264 + 1 / 71))
+    with pytest.raises(SpecError, match=r"nodes of l40s fail, one does of a100-sxm-80gb and h100"):
+        with_failures(parse_cluster("1x8:l40s"), {"mtbf_node": "published"})

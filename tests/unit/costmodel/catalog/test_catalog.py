@@ -63,6 +63,7 @@ BOUNDS = {
     "host_gb_per_s": (16, 500),
     "nic_gb_per_s": (5, 200),
     "tdp_w": (50, 1_500),
+    "mtbf_node_days": (10, 5_000),
 }
 PEAK, SLOW_PEAK = (10, 40_000), (5, 100)
 """TFLOP/s of matrix units, and of those without."""
