@@ -42,25 +42,19 @@ def part_jobs(job: Job) -> tuple[Job, ...]:
 
 
 def island_jobs(job: Job) -> tuple[Job, ...]:
-    """The job on each group alone, or on the nodes below each level of the network; largest first.
+    """The job on each group alone, and on its nodes below each level of the network.
 
-    Empty where the cluster is one node.
+    The largest first; empty where the cluster is one node.
     """
-    cluster, first = job.cluster, job.cluster.groups[0]
-    if len(cluster.groups) > 1:
-        several = [[n if i == k else 0 for i in range(len(cluster.groups))] for k, n in _nodes(job)]
-    else:
-        reaches = (first.nvlink_domain or 0, *(tier.reach_gpus for tier in cluster.fabric))
-        counts = {1, *(reach // first.gpus_per_node for reach in reaches)}
-        several = [[count] for count in counts if 0 < count < first.num_nodes]
-    parts = {_kinds(one): one for one in (_part(cluster, counts) for counts in several)}
+    cluster, parts = job.cluster, dict[tuple[str, ...], ClusterSpec]()
+    for place, group in enumerate(cluster.groups):
+        reaches = (group.nvlink_domain or 0, *(tier.reach_gpus for tier in cluster.fabric))
+        counts = {1, group.num_nodes, *(reach // group.gpus_per_node for reach in reaches)}
+        for count in counts & set(range(1, group.num_nodes + 1)):
+            one = _part(cluster, [count * (i == place) for i in range(len(cluster.groups))])
+            parts[_kinds(one)] = one
     ordered = sorted(parts.values(), key=lambda one: -one.num_gpus)
-    return tuple(job.model_copy(update={"cluster": one}) for one in ordered)
-
-
-def _nodes(job: Job) -> Iterable[tuple[int, int]]:
-    """Number and nodes of each group."""
-    return enumerate(group.num_nodes for group in job.cluster.groups)
+    return tuple(job.model_copy(update={"cluster": one}) for one in ordered if one != cluster)
 
 
 def tries_all(cluster: ClusterSpec) -> bool:

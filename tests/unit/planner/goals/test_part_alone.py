@@ -77,7 +77,7 @@ def test_islands_are_groups_or_what_lies_below_a_level_of_the_network(make_job):
     tiered = job.cluster.model_copy(update={"fabric": (tier,)})
     assert nodes(job) == [1]
     assert nodes(job.model_copy(update={"cluster": tiered})) == [4, 1]
-    assert nodes(make_job("small-dense", "3x2:h100-sxm+2x2:a100-sxm-80gb", 16)) == [3, 2]
+    assert nodes(make_job("small-dense", "3x2:h100-sxm+2x2:a100-sxm-80gb", 16)) == [3, 2, 1, 1]
     assert nodes(make_job("small-dense", "1x8:h100-sxm", 16)) == []
 
 
