@@ -41,7 +41,7 @@ with imported_on_answer():
     from trainplan.planner.launchers import launcher as launcher_named
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
-    from trainplan.planner.operations import checkpoint_note, with_operations
+    from trainplan.planner.operations import checkpoint_note, with_operations, with_saves
     from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, TRAINERS, KeyLines, key_lines
@@ -214,6 +214,8 @@ def _launch(plan: Path, candidate: int | None, way: _Way) -> _Launch:
     if way.operations:
         seconds, ordered = _step_seconds(text), bool(order)
         config = with_operations(config, job, layout, way.launcher, seconds, ordered=ordered)
+    elif job.cluster.failures:
+        config = with_saves(config, job, _step_seconds(text))
     script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
     own = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
@@ -236,7 +238,7 @@ def _step_seconds(text: str) -> float:
     seconds = estimate.get("step_time_s") if isinstance(estimate, dict) else None
     if not isinstance(seconds, int | float) or not seconds > 0:
         raise SpecError(
-            "the plan has no step time, of which --with operations takes the interval of saves: "
+            "the plan has no step time, which the interval of saves is counted in: "
             "write it anew with `plan search --output`"
         )
     return seconds

@@ -4,14 +4,11 @@ Nothing here moves a step time.
 """
 
 import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
-from typing import Any
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
@@ -24,10 +21,16 @@ from trainplan.planner.launch import (
     Operations,
     UserVariable,
 )
+from trainplan.planner.operations.saves import (
+    MINUTE_S,
+    Row,
+    Saves,
+    copies_of,
+    saves_of,
+    settings_table,
+)
 
-Row = Mapping[str, Any]
 INTERVAL = "save interval"
-MINUTE_S = 60
 HUGGING_FACE, SAVES = "huggingface", "save_steps"
 """Column of trainers over transformers, and the key that they are known by."""
 TRAINER = " on "
@@ -35,12 +38,6 @@ TRAINER = " on "
 BY_RAY = "Ray starts the ranks: it restarts none, and binds none to the NUMA node of its GPU"
 NUMA = "--numa_binding of torchrun needs torch 2.9 or later"
 """Source: torch/distributed/run.py of 2.8.0 and 2.9.0."""
-
-
-@cache
-def _table() -> Row:
-    text = resources.files(__package__).joinpath("settings.toml").read_text("utf-8")
-    return tomllib.loads(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +63,16 @@ def with_operations(
 
     `ordered`: the nodes have a chosen order. What cannot be written is said in the notes.
     """
-    table, cluster = _table(), job.cluster
+    table, cluster = settings_table(), job.cluster
     way: Row = table["launcher"].get(launcher, {})
-    minutes = table["minutes_between_saves"]
-    steps = max(1, round(minutes * MINUTE_S / step_seconds))
     signal = way.get("signal", "TERM")
-    filled = {"save_steps": steps, "save_minutes": minutes, "signal": signal}
-    written = _settings(config, filled)
+    rows = tuple(_rows(saves_of(job)))
+    config, written = _with_rows(config, rows, job, step_seconds, signal)
     handles = any("-signal" in one.flag or "_signal" in one.flag for one in written.arguments)
     restarts = 0 if config.by_ray else _restarts(cluster, way, ordered=ordered)
     binds = way.get("binds", True) and not (config.by_ray or cluster.on_cpu)
     without = BY_RAY if config.by_ray else way.get("without", "")
-    files = tuple(_edited(file, written.arguments) for file in config.files)
-    inside = files != config.files
     notes = (
-        *_intervals(written, steps, minutes, step_seconds),
-        *written.notes,
-        *_lacking(config.runtime, written),
         *([] if restarts or not without else [without]),
         *way.get("notes", ()),
         *(way.get("signal_notes", ()) if handles else ()),
@@ -91,10 +81,7 @@ def with_operations(
     )
     return replace(
         config,
-        arguments=config.arguments if inside else _merged(config.arguments, written.arguments),
-        files=files,
         environment=(*config.environment, *_variables(config, job, layout)),
-        defaults=tuple(_defaults(written.arguments)),
         notes=(*config.notes, *notes),
         operations=Operations(
             restarts=restarts,
@@ -106,12 +93,80 @@ def with_operations(
     )
 
 
-def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
-    """Every row in the words of the runtime."""
-    runtime, table = _column(config), _table()
+def with_saves(config: LaunchConfig, job: Job, step_seconds: float) -> LaunchConfig:
+    """A launch that saves as its plan is priced; as it is where the cluster states no failures.
+
+    Raises:
+        UnsupportedError: The runtime cannot save so.
+    """
+    saves = saves_of(job)
+    if not saves.stated:
+        return config
+    rows = tuple(row for row in _rows(saves) if "saves" in row)
+    return _with_rows(config, rows, job, step_seconds)[0]
+
+
+def _rows(saves: Saves) -> Iterator[Row]:
+    """Those of the way in which the run saves."""
+    rows: Iterable[Row] = settings_table()["setting"]
+    return (row for row in rows if saves.way in row.get("saves", [saves.way]))
+
+
+def _filled(saves: Saves, cluster: ClusterSpec, step_seconds: float) -> dict[str, object]:
+    """What stands in braces."""
+    steps, minutes = saves.steps(step_seconds), settings_table()["minutes_between_saves"]
+    copies, apart = copies_of(cluster) if saves.way == "local" else (1, 1)
+    in_files = max(1, round(minutes * MINUTE_S / (steps * step_seconds)))
+    return {
+        "save_steps": steps,
+        "save_minutes": f"{saves.seconds / MINUTE_S:.3g}",
+        "save_reason": f", {saves.reason}" if saves.stated else ": a failure costs half of that",
+        "file_steps": steps * in_files,
+        "file_minutes": minutes,
+        "copies": copies,
+        "copy_ranks": apart,
+    }
+
+
+def _with_rows(
+    config: LaunchConfig, rows: Iterable[Row], job: Job, step_seconds: float, signal: str = ""
+) -> tuple[LaunchConfig, _Written]:
+    """With rows as arguments, or in the file of a trainer that has their keys, and their notes.
+
+    Raises:
+        UnsupportedError: It cannot save as the job is priced.
+    """
+    saves = saves_of(job)
+    if saves.stated and saves.way != "sync" and _column(config) == HUGGING_FACE:
+        raise UnsupportedError(
+            f"{config.runtime}: its Trainer has no saves that are {saves.way}: take --save sync"
+        )
+    filled = {**_filled(saves, job.cluster, step_seconds), "signal": signal}
+    written = _settings(config, rows, filled)
+    files = tuple(_edited(file, written.arguments) for file in config.files)
+    inside = files != config.files
+    defaults = {one.name: one for one in (*config.defaults, *_defaults(written.arguments))}
+    notes = (
+        *_intervals(config, written, saves, step_seconds),
+        *written.notes,
+        *_lacking(config.runtime, rows, written, saves),
+    )
+    config = replace(
+        config,
+        arguments=config.arguments if inside else _merged(config.arguments, written.arguments),
+        files=files,
+        defaults=tuple(defaults.values()),
+        notes=(*config.notes, *notes),
+    )
+    return config, written
+
+
+def _settings(config: LaunchConfig, rows: Iterable[Row], filled: Mapping[str, object]) -> _Written:
+    """Rows in the words of the runtime."""
+    runtime = _column(config)
     have = {word for flag, value in config.settings for word in (flag, f"{flag} {value}")}
     arguments, names, notes = list[Argument](), set[str](), list[str]()
-    for row in table["setting"]:
+    for row in rows:
         if runtime in row.get("already", {}):
             names.add(row["name"])
         clash = have.intersection(row.get("unless", ()))
@@ -128,7 +183,9 @@ def _settings(config: LaunchConfig, filled: Mapping[str, object]) -> _Written:
 def _column(config: LaunchConfig) -> str:
     """Whose words a launch takes: trainers over transformers all have those of its Trainer."""
     names = {flag.removeprefix("--") for flag, _ in config.settings}
-    is_trainer = TRAINER in config.runtime or config.runtime in _table()["huggingface_runtimes"]
+    is_trainer = (
+        TRAINER in config.runtime or config.runtime in settings_table()["huggingface_runtimes"]
+    )
     return HUGGING_FACE if is_trainer and SAVES in names else config.runtime
 
 
@@ -161,24 +218,39 @@ def _merged(before: tuple[Argument, ...], added: tuple[Argument, ...]) -> tuple[
     return (*changed, *(one for one in added if one.flag not in there))
 
 
-def _intervals(written: _Written, steps: int, minutes: int, step_seconds: float) -> Iterator[str]:
+def _intervals(
+    config: LaunchConfig, written: _Written, saves: Saves, step_seconds: float
+) -> Iterator[str]:
+    """How often it saves; where the files are not ours, how often it should."""
+    steps, minutes = saves.steps(step_seconds), saves.seconds / MINUTE_S
+    text = (
+        f"a checkpoint every {steps} steps: {minutes:.3g} minutes, {saves.reason}, of the plan's "
+        f"{step_seconds:.3g} s a step"
+    )
     if INTERVAL in written.names:
-        yield (
-            f"a checkpoint every {steps} steps: {minutes} minutes, assumed, of the plan's "
-            f"{step_seconds:.3g} s a step"
-        )
+        yield text
+    elif saves.stated:
+        yield f"set in {_whose(config.runtime) or config.runtime}: {text}"
 
 
-def _lacking(runtime: str, written: _Written) -> Iterator[str]:
+def _lacking(runtime: str, rows: Iterable[Row], written: _Written, saves: Saves) -> Iterator[str]:
     """In one line what the runtime has no option for."""
-    names = dict.fromkeys(row["name"] for row in _table()["setting"])
+    names = dict.fromkeys(row["name"] for row in rows)
+    if saves.stated:
+        names.pop(INTERVAL)  # has a line of its own
     absent = ", ".join(name for name in names if name not in written.names)
-    trainer, on, _ = runtime.partition(TRAINER)
-    whose = f"the files of {trainer}" if on else _table()["yours"].get(runtime)
+    whose = _whose(runtime)
     if absent and whose:
         yield f"set in {whose}: {absent}"
     elif absent:
         yield f"{runtime} has no option for: {absent}"
+
+
+def _whose(runtime: str) -> str | None:
+    """Where the user sets what a launch does not; null: nowhere."""
+    trainer, on, _ = runtime.partition(TRAINER)
+    where: str | None = settings_table()["yours"].get(runtime)
+    return f"the files of {trainer}" if on else where
 
 
 def _restarts(cluster: ClusterSpec, way: Row, *, ordered: bool) -> int:
@@ -189,7 +261,7 @@ def _restarts(cluster: ClusterSpec, way: Row, *, ordered: bool) -> int:
     nodes = sum(one.num_nodes for one in cluster.groups)
     racks = any((one.segment_nodes(catalog.device(one)) or 1) > 1 for one in cluster.groups)
     numbered = ordered or racks or len(cluster.groups) > 1
-    restarts: int = _table()["restarts"]
+    restarts: int = settings_table()["restarts"]
     fits = {"one node": nodes == 1, "any": nodes == 1 or not numbered}
     return restarts if "restarts" in way and fits[way["restarts"]] else 0
 
@@ -202,7 +274,7 @@ def _fabrics(cluster: ClusterSpec) -> set[str]:
 
 
 def _site(cluster: ClusterSpec) -> Iterator[str]:
-    yield from (_table()["site"][one] for one in sorted(_fabrics(cluster)))
+    yield from (settings_table()["site"][one] for one in sorted(_fabrics(cluster)))
 
 
 def _variables(config: LaunchConfig, job: Job, layout: Layout) -> Iterator[EnvironmentVariable]:
@@ -222,7 +294,7 @@ def _variables(config: LaunchConfig, job: Job, layout: Layout) -> Iterator[Envir
         "dispatchers": lambda names: job.options.moe_dispatcher in names,
     }
     there = {one.name for one in config.environment}
-    for row in _table()["variable"]:
+    for row in settings_table()["variable"]:
         if row["name"] not in there and all(has[key](row[key]) for key in has if key in row):
             reason = f"{row['reason']} ({row['source']})"
             yield EnvironmentVariable(row["name"], row["value"].format_map(filled), reason)
@@ -231,6 +303,6 @@ def _variables(config: LaunchConfig, job: Job, layout: Layout) -> Iterator[Envir
 def _defaults(arguments: tuple[Argument, ...]) -> Iterator[DefaultVariable]:
     """Of the variables that these name."""
     named = {one.name for a in arguments for one in a.values if isinstance(one, UserVariable)}
-    for row in _table()["default"]:
+    for row in settings_table()["default"]:
         if row["name"] in named:
             yield DefaultVariable(row["name"], row["value"], row["sentence"])

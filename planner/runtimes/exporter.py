@@ -91,6 +91,9 @@ class Exporter:
     """Options of the release, of a fork that has no file of them."""
     refuses: tuple[Rule, ...] = ()
     """Layouts that no option gives though every axis of them is written: no search answers one."""
+    saves: frozenset[str] = frozenset({"sync", "async", "local"})
+    """Ways to save of `FailureSpec.save` that its options give, or the user's own script may; a job
+    with another one is refused."""
     packs: str = ""
     """What the user's data has to do where rows are packed; empty: what is written cannot keep the
     sequences of a row apart."""
@@ -149,6 +152,7 @@ class Exporter:
                 )
         refuse_broken(self.refuses, job, layout)
         self._refuse_states(job)
+        self._refuse_saves(job)
         packing = job.training.packing
         if packing == "none":
             return self.export(job, layout)
@@ -172,4 +176,14 @@ class Exporter:
             patch = "" if level == "bf16" else " or patch MS-AMP in by hand (Azure/MS-AMP-Examples)"
             raise UnsupportedError(
                 f"{self.runtime} has no option for --state-precision {level}: leave it out{patch}"
+            )
+
+    def _refuse_saves(self, job: Job) -> None:
+        """Check that the runtime saves as the job is priced."""
+        failures = job.cluster.failures
+        if failures and failures.save not in self.saves:
+            raise UnsupportedError(
+                f"{self.runtime} has no saves that are {failures.save}, only "
+                f"{', '.join(sorted(self.saves))}: take one of these with --save, or another "
+                "runtime"
             )

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from tests.runtimes.plans import PLANS
-from tests.runtimes.verdicts import verdicts
+from tests.runtimes.verdicts import SAVE_LOCALLY, verdicts
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS
 
 pytestmark = pytest.mark.runtime
@@ -74,6 +74,16 @@ def test_what_operations_set_is_what_the_runtime_then_does(runtime, of):
         assert stated["exit_minutes"] == 100
         assert stated["exit_signal"] == "SIGUSR1"
         assert stated["wandb_project"] == "project"
+
+
+@pytest.mark.parametrize("runtime", SAVE_LOCALLY)
+def test_local_saves_are_what_the_runtime_then_does(runtime, of):
+    verdict = of(runtime)["local saves"]
+    assert verdict["refusal"] is None
+    stated = verdict["understood"]["operations"]
+    assert stated["save_interval"] % stated["local_save_interval"] == 0
+    assert stated["async_save"]
+    assert stated["copies"] == 2
 
 
 @pytest.mark.parametrize("runtime", [one for one in PLANS if one in SHORT_RUNS])

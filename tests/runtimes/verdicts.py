@@ -11,7 +11,8 @@ import pytest
 
 from tests.runtimes.launches import launch
 from tests.runtimes.plans import PLANS
-from trainplan.planner.operations import with_operations
+from trainplan.costmodel.hardware.failures import FailureSpec
+from trainplan.planner.operations import with_operations, with_saves
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 
 STATED = {"EXIT_MINUTES": "100", "WANDB_PROJECT": "project"}
@@ -22,6 +23,14 @@ def of_production(config, job, plan):
     return with_operations(config, job, plan.layout, "torchrun", 10.0)
 
 
+def with_local_saves(config, job, plan):
+    failures = FailureSpec(mtbf_node_days=365, save="local")
+    cluster = job.cluster.model_copy(update={"failures": failures})
+    return with_saves(config, job.model_copy(update={"cluster": cluster}), 10.0)
+
+
+SAVE_LOCALLY = ("megatron-lm", "megatron-bridge")
+"""Runtimes with words for it."""
 as_a_trial = partial(trial_launch, steps=12, given=())
 CHECKERS = Path(__file__).parent / "checkers"
 
@@ -53,8 +62,9 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     """By the name of the plan: `refusal`, null where it is accepted, and what was `understood`.
 
     More are of the first plan: "lacks a rank" on a rank too few, "operations" as of a production
-    launch that logs to Weights & Biases and has a time limit, and "a trial" of a few steps, for
-    which the user has set nothing, of runtimes that have trials.
+    launch that logs to Weights & Biases and has a time limit, "local saves" as where failures are
+    stated, of a plan of two nodes or more and runtimes that have them, and "a trial" of a few
+    steps, for which the user has set nothing, of runtimes that have trials.
     """
     if absent := without_checkout(runtime):
         pytest.skip(absent)
@@ -67,6 +77,12 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     kept_going = partial(of_production, job=PLANS[runtime][0].job(runtime), plan=PLANS[runtime][0])
     operated = launch(PLANS[runtime][0], runtime, folder / "operations", kept_going, STATED)
     launches.append(operated | {"name": "operations"})
+    if runtime in SAVE_LOCALLY:
+        (folder / "local").mkdir()
+        wide = next(one for one in PLANS[runtime] if one.job(runtime).cluster.num_nodes > 1)
+        copied = partial(with_local_saves, job=wide.job(runtime), plan=wide)
+        kept = launch(wide, runtime, folder / "local", copied)
+        launches.append(kept | {"name": "local saves"})
     launches.append(first | {"name": "lacks a rank", "ranks": first["ranks"] - 1})
     if runtime in SHORT_RUNS:
         (folder / "trial").mkdir()

@@ -285,6 +285,7 @@ MEGATRON_ZERO_BUBBLE = Exporter(
     export=export_zero_bubble,
     writes=MEGATRON_LM.writes - LACKS,
     optimizers=frozenset({"adamw", "sgd"}),
+    saves=frozenset({"sync"}),
     source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
     recorded_flags=FLAGS,
     refuses=(ends_lack_layers, recomputes_attention_alone, splits_in_a_pipeline),

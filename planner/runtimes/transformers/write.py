@@ -281,6 +281,7 @@ TRANSFORMERS = Exporter(
     optimizers=frozenset(name for name, _ in TRAITS.optimizers),
     states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora"}),
+    saves=frozenset({"sync"}),
     source_patterns=(),
     recorded_flags=keys.RECORDED,
 )

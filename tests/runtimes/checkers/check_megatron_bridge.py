@@ -119,6 +119,8 @@ def accept(launch):
         "operations": {
             "save_interval": container.checkpoint.save_interval,
             "async_save": container.checkpoint.async_save,
+            "local_save_interval": container.checkpoint.non_persistent_save_interval,
+            "copies": container.checkpoint.replication and container.checkpoint.replication_factor,
             "exit_minutes": train.exit_duration_in_mins,
             "exit_signal": getattr(train.exit_signal, "name", train.exit_signal),
             "wandb_project": container.logger.wandb_project,

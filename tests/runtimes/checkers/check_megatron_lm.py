@@ -12,6 +12,7 @@ import stand_ins
 from judge import judge
 
 megatron_checkout.load()
+stand_ins.packages("nvidia_resiliency_ext")
 
 import torch
 from megatron.core import num_microbatches_calculator as batches
@@ -59,8 +60,10 @@ def accept(launch):
         "operations": {
             "save_interval": args.save_interval,
             "async_save": args.async_save,
+            "local_save_interval": args.non_persistent_save_interval,
+            "copies": args.replication_factor if args.replication else 1,
             "exit_minutes": args.exit_duration_in_mins,
-            "exit_signal": args.exit_signal.name,
+            "exit_signal": getattr(args.exit_signal, "name", args.exit_signal),
             "wandb_project": args.wandb_project,
         },
     }

@@ -31,6 +31,7 @@ from trainplan.planner.runtimes.megatron_lm.write.notes import notes
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import optimizer_arguments
 from trainplan.planner.runtimes.megatron_lm.write.options import (
     few_bits_are_sharded,
+    fsdp_saves_no_copies,
     option_arguments,
 )
 from trainplan.planner.runtimes.megatron_lm.write.training import (
@@ -141,7 +142,7 @@ MEGATRON_LM = Exporter(
             "stages",
         }
     ),
-    refuses=(halves_are_counted, few_bits_are_sharded),
+    refuses=(halves_are_counted, few_bits_are_sharded, fsdp_saves_no_copies),
     optimizers=frozenset({"adamw", "sgd", "lion", "muon", "dist-muon", "soap"}),
     source_patterns=(
         "megatron/training/arguments.py",

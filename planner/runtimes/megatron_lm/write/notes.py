@@ -19,8 +19,9 @@ def notes(job: Job, layout: Layout, traits: RuntimeTraits) -> tuple[str, ...]:
 
 def training_notes(job: Job) -> Iterator[str]:
     """Of the run."""
+    checkpoints = "" if job.cluster.failures else " and checkpoint"
     yield (
-        "learning rate, warm-up, weight decay, Adam's betas, evaluation and checkpoint intervals "
+        f"learning rate, warm-up, weight decay, Adam's betas, evaluation{checkpoints} intervals "
         "are common values, not part of the plan: change them freely"
     )
     if job.training.tokens is None:

@@ -88,6 +88,20 @@ def few_bits_are_sharded(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(whole & _few_bits_alone(job, traits_of(job)))
 
 
+@rule(
+    "zero_stage",
+    "local saves were looked up with torch_dist alone, not with Megatron-FSDP: use zero_stage 0 or "
+    "1, or --save async",
+    "NVIDIA/Megatron-LM megatron/training/checkpointing.py, save_checkpoint: local saves take a "
+    "state of ShardedTensors, Megatron-FSDP's holds DTensors",
+)
+def fsdp_saves_no_copies(job: Job, table: LayoutTable) -> BoolColumn:
+    """Local saves of shards of weights or gradients."""
+    failures = job.cluster.failures
+    local = failures is not None and failures.save == "local"
+    return np.asarray((table.zero_stage > 1) & local)
+
+
 def _formats(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     options, precision = job.options, job.training.precision
     if options.gradient_dtype == "bf16":

@@ -110,9 +110,10 @@ def _keys(whole: Mapping[Name, Expression], values: Set) -> Iterator[tuple[str, 
 
 
 def _notes(job: Job, layout: Layout) -> Iterator[str]:
+    checkpoints = "" if job.cluster.failures else " and checkpoint intervals"
     yield (
-        "learning rate, warm-up and checkpoint intervals are common values, and the data is c4 "
-        "from the Hub: change them freely"
+        f"learning rate, warm-up{checkpoints} are common values, and the data is c4 from the Hub: "
+        "change them freely"
     )
     if job.training.tokens is None:
         yield (
@@ -137,6 +138,7 @@ TORCHTITAN = Exporter(
     export=export_torchtitan,
     refuses=REFUSES,
     states=frozenset({"o0", "bf16"}),
+    saves=frozenset({"sync", "async"}),
     writes=frozenset(
         {
             "tp",
