@@ -6,6 +6,7 @@ from typing import Literal, Self
 from trainplan.cli.documents.searches import Remedy
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.run_costs import Goodput, goodput_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import (
     Comparison,
@@ -60,6 +61,9 @@ class WhyNotDocument(OfJob):
     """Of that layout; null where a rule refuses it."""
     best: Priced
     """`layout` and `estimate` of the plan."""
+    goodput: Goodput | None
+    """Share of the time that trains under either, as in `spent` of a plan; null: failures are not
+    stated."""
     broken_rules: tuple[BrokenRule, ...]
     """`rule`, what it `says` and its `source`."""
     usable_bytes: float
@@ -93,6 +97,7 @@ class WhyNotDocument(OfJob):
             text=cls.sentence(found),
             estimate=other and other.estimate,
             best=Priced(**of_priced(job, found.best)),
+            goodput=goodput_of(job),
             broken_rules=tuple(BrokenRule.of_fields(one, rule=one.name) for one in found.broken),
             overflows=tuple(
                 Overflow(
@@ -151,10 +156,14 @@ def _too_large(found: WhyNot, it: str) -> str:
 class Side(OfJob, Priced):
     """One of two plans."""
 
+    goodput: Goodput | None
+    """Share of the time that trains, as in `spent` of a plan; null: failures are not stated."""
+
     @classmethod
     def of(cls, side: ComparedSide) -> Self:
         """Of a priced layout."""
-        return cls(**of_job(side.job), **of_priced(side.job, side))
+        job = side.job
+        return cls(**of_job(job), **of_priced(job, side), goodput=goodput_of(job))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ class SweepPoint(Document):
     reason: str
     """Why the point is impossible; else empty."""
     tokens_per_s: float | None
-    """Of the whole job; null without a plan."""
+    """Of the whole job, failures and saves included where they are stated; null without a plan."""
     efficiency: float | None
     """Tokens per second and GPU over those of the first point with a plan."""
     marginal_efficiency: float | None
@@ -32,6 +32,8 @@ class SweepPoint(Document):
     none was added."""
     alone: str
     """That part of the cluster alone is faster, or that it is not known; usually empty."""
+    goodput_fraction: float | None
+    """Of the time that trains; null: failures are not stated."""
     knee: bool
     """The last point before that falls under 80 %."""
     layout: Layout | None

@@ -49,34 +49,38 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
 def points_table(knob: str, points: Sequence[SweepPoint], model: ModelSpec, held: str) -> Table:
     """The best layout of each value of a knob."""
     whole = partial(percent, digits=0)
+    stated = any(point.goodput_fraction is not None for point in points)
     first = "tokens/s per GPU over those of the first point"
     columns = (
         number(knob),
         number("step", seconds),
         number("tokens/s", "{:,.0f}".format),
+        *([number("goodput", percent)] if stated else []),
         number("MFU", percent),
         number("efficiency", whole, first, screen="eff."),
         number("added", whole, "what an added GPU gives over a GPU of the best point before"),
         Column("best layout", only="screen"),
         Column("best layout", only="page"),
     )
-    rows = (_row(point, model) for point in points)
+    rows = (_row(point, model, stated=stated) for point in points)
     knees = [place for place, point in enumerate(points) if point.knee]
     caption = f"Points at {held}" if held else "Points"
     spare = ("added", "eff.", "MFU")
     return table(caption, columns, rows, knees[0] if knees else None, spare)
 
 
-def _row(point: SweepPoint, model: ModelSpec) -> Row:
+def _row(point: SweepPoint, model: ModelSpec, *, stated: bool) -> Row:
     value, best = point.settings[0].value, point.estimate
     head = Cell(value, float(value) if value.replace(".", "", 1).isdecimal() else None)
     if best is None or point.layout is None:
         why = f"{point.status}: {no_plan_text(point.status, point.reason)}"
-        return (head, None, None, None, None, None, why, why)
+        return (head, None, None, *[None] * stated, None, None, None, why, why)
     mark = (" <- knee" if point.knee else "") + (" *" if point.status == "found" else "")
     line = layout_line(point.layout, model)
     return (
-        *(head, best.step_time_s, point.tokens_per_s or 0, best.mfu),
+        *(head, best.step_time_s, point.tokens_per_s or 0),
+        *[point.goodput_fraction] * stated,
+        best.mfu,
         *(point.efficiency, point.marginal_efficiency, line.replace(DOT, " ") + mark, line),
     )
 

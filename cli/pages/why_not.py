@@ -8,7 +8,7 @@ from trainplan.cli.blocks import Part, headed, stacked
 from trainplan.cli.documents import WhyNotDocument
 from trainplan.cli.pages.parts.breakdown import memory_table
 from trainplan.cli.pages.parts.differences import differences_table, remedies_part
-from trainplan.cli.pages.parts.headline import estimate_line, job_line
+from trainplan.cli.pages.parts.headline import estimate_line, goodput_lines, job_line
 from trainplan.cli.words import layout_line
 from trainplan.planner.comparisons import WhyNot
 
@@ -25,6 +25,7 @@ def why_not_page(found: WhyNot) -> Iterator[Part]:
         f"{name}: {layout_line(found.layout, job.model)}",
         f"plan:  {layout_line(best.layout, job.model)}",
         f"  {estimate_line(best.estimate, job)}",
+        *goodput_lines(job),
     ]
     if found.other:
         lines.insert(1, f"  {estimate_line(found.other.estimate, found.other.job)}")

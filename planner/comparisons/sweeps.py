@@ -7,6 +7,7 @@ from itertools import islice, pairwise, product
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
+from trainplan.costmodel.run_costs import goodput_of, stretch_of
 from trainplan.planner.cases import Case, with_batch
 from trainplan.planner.comparisons.parameters import Varied, turned
 from trainplan.planner.goals import SearchContext, part_alone, time_before_part
@@ -42,14 +43,19 @@ class Point:
     num_gpus: int
     outcome: Outcome
     tokens_per_s: float | None
-    """Of the whole job; null without a plan."""
+    """Of the whole job, failures and saves included where they are stated; null without a plan."""
     efficiency: float | None
     """Tokens per second and GPU over those of the first point with a plan."""
     marginal_efficiency: float | None
     """What a GPU added since the point before gives over a GPU of the best one before; null where
     none was added."""
+<<<<<<< HEAD
     alone: str = ""
     """That part of the cluster alone is faster, or that it is not known; usually empty."""
+=======
+    goodput_fraction: float | None
+    """Of the time that trains; null: failures are not stated."""
+>>>>>>> 6089977d (Goodput stands in the first lines of every answer)
     knee: bool = False
     """The last point before marginal efficiency falls under `KNEE_EFFICIENCY`."""
 
@@ -154,12 +160,22 @@ def _point(
     budget: Budget,
 ) -> Point:
     """One job and its best plan."""
+<<<<<<< HEAD
     case = changed if isinstance(changed, Case) else case
     job, best = case.job, outcome.best
     on = SearchContext.of(job, case.options, case.measured, budget) if best else None
     alone = part_alone(on, best.estimate) if on and best else ()
     speed = real_tokens_per_step(job.training) / best.estimate.step_time_s if best else None
     return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, "".join(alone))
+=======
+    job = changed.job if isinstance(changed, Case) else case.job
+    best = outcome.best
+    tokens = real_tokens_per_step(job.training) / stretch_of(job)
+    speed = tokens / best.estimate.step_time_s if best else None
+    goodput = goodput_of(job)
+    share = None if goodput is None else goodput.fraction
+    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, share)
+>>>>>>> 6089977d (Goodput stands in the first lines of every answer)
 
 
 def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case | PlanError:

@@ -8,22 +8,30 @@ from rich.text import Text
 from trainplan.cli.words import (
     DOT,
     gib,
+    lasting,
     layout_line,
     parameters,
     percent,
     plural,
     seconds,
     seconds_like,
+    small_percent,
     tokens,
 )
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.base import GB, SECONDS_PER_DAY, SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
-from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH, run_steps
+from trainplan.costmodel.run_costs import (
+    WORLD_KG_CO2_PER_KWH,
+    Goodput,
+    goodput_of,
+    run_steps,
+    stretch_of,
+)
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
@@ -51,10 +59,11 @@ def run_words(job: Job, estimate: Estimate) -> RunWords | None:
     steps = run_steps(job)
     if steps is None or job.training.tokens is None:
         return None
-    total, interval = steps * estimate.step_time_s, estimate.uncertainty
+    passed = steps * stretch_of(job)
+    total, interval = passed * estimate.step_time_s, estimate.uncertainty
     size, unit = long_unit(total)
     low, high = (
-        _count(steps * bound / size)
+        _count(passed * bound / size)
         for bound in (interval.step_time_low_s, interval.step_time_high_s)
     )
     hours = total / SECONDS_PER_HOUR
@@ -69,7 +78,7 @@ def run_words(job: Job, estimate: Estimate) -> RunWords | None:
 
 
 def run_lines(job: Job, estimate: Estimate) -> Iterator[str]:
-    """The same in a line."""
+    """The same in a line, and that it is without failures where none are stated."""
     if words := run_words(job, estimate):
         yield DOT.join(
             (
@@ -78,6 +87,27 @@ def run_lines(job: Job, estimate: Estimate) -> Iterator[str]:
                 words.money or "no price_per_gpu_hour given",
             )
         )
+        if job.cluster.failures is None:
+            yield "without failures and saves: --mtbf-node adds them"
+
+
+def goodput_lines(job: Job) -> Iterator[str]:
+    """Where failures are stated, what trains of the time, how often to save, what one costs."""
+    if goodput := goodput_of(job):
+        yield goodput_line(goodput)
+
+
+def goodput_line(goodput: Goodput) -> str:
+    """The same of a goodput."""
+    between, away = SECONDS_PER_DAY / goodput.failures_per_day, goodput.waiting_fraction
+    size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", lasting(goodput.stall_s)
+    parts = (
+        f"goodput {percent(goodput.fraction)}",
+        f"a save every {lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
+        f"a failure every {lasting(between)} costs {lasting(goodput.lost_s_per_failure)}",
+        *([f"{small_percent(away)} of the time nodes are lacking"] if away else []),
+    )
+    return DOT.join(parts)
 
 
 def _count(value: float) -> str:
@@ -88,7 +118,9 @@ def _money(cluster: ClusterSpec, hours: float) -> str:
     prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
     if any(price is None for _, price in prices):
         return ""
-    return f"{sum(n * (price or 0.0) for n, price in prices) * hours:,.0f} {cluster.currency}"
+    spare = cluster.failures.spare_nodes / cluster.num_nodes if cluster.failures else 0.0
+    hourly = sum(n * (price or 0.0) for n, price in prices) * (1 + spare)
+    return f"{hourly * hours:,.0f} {cluster.currency}"
 
 
 TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}
@@ -171,7 +203,7 @@ def headline(
     text.append("\n" + estimate_line(estimate, job), style="not bold default")
     if is_doubtful(estimate.memory):
         text.append("\n" + fit_line(estimate.memory, job.model), style="bold red")
-    for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
+    for line in (*run_lines(job, estimate), *goodput_lines(job), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
     return text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from trainplan.cli.blocks import Cell, Part, Table, headed, number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
-from trainplan.costmodel.run_costs import JOULES_PER_KWH, run_steps
+from trainplan.costmodel.run_costs import JOULES_PER_KWH, run_steps, stretch_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.planner.plan import Plan, Target, Tried
 
@@ -69,7 +69,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         if target.step_time_limit_s is None:
             yield f"{fewest} on which the job fits, in whole nodes{proof}"
             return
-        run = (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
+        run = (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s * stretch_of(plan.job)
         unit, name = long_unit(run)
         ends = "that ends" if one else "that end"
         yield f"{fewest} {ends} the run in time: in {run / unit:.1f} {name}{proof}"

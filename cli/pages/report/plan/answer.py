@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from trainplan.cli.blocks import Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.parts.alternatives import rivals_lines
 from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
-from trainplan.cli.pages.parts.headline import job_line, refusals, run_lines, run_words, spent_lines
+from trainplan.cli.pages.parts.headline import (
+    goodput_lines,
+    job_line,
+    refusals,
+    run_lines,
+    run_words,
+    spent_lines,
+)
 from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.parts.placement import (
     disaggregated_text,
@@ -96,6 +103,7 @@ def job_section(plan: Plan) -> Section:
     lines = [
         *job_line(plan.job).splitlines(),
         *run_lines(plan.job, plan.best.estimate),
+        *goodput_lines(plan.job),
         *spent_lines(plan.job, plan.spent),
         *group_lines(plan.job, plan.best.layout),
     ]
