@@ -47,6 +47,7 @@ with imported_on_answer():
     from trainplan.costmodel.hardware import ClusterSpec
     from trainplan.costmodel.job import with_trained
     from trainplan.planner.launch_checks import LaunchCheck, check_launch
+    from trainplan.planner.operations import with_saves_read
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import notes
     from trainplan.planner.runtimes import EXPORTERS, Reader, Request, corrected_script, readers
@@ -136,6 +137,7 @@ def command(
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
     reading = reader.read(own, request.over(own)).of_release(own, runtime_version)
+    reading = with_saves_read(own, reading)
     if train and not model and not any(one.name == "model.trained" for one in reading.fields):
         raise SpecError("--train stands beside --model: this launch does not say what is trained")
     options = SearchOptions(memory_margin=memory_margin, only_written=False)

@@ -7,14 +7,14 @@ from rich.text import Text
 from trainplan.cli.blocks import Part, Table, headed, number, stacked, table
 from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain, release_line
-from trainplan.cli.pages.parts.headline import estimate_line, job_line
+from trainplan.cli.pages.parts.headline import estimate_line, goodput_line, job_line
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.terminal import escaped
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.goals import PART_ALONE
-from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, Lint
+from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, LaunchSaves, Lint
 from trainplan.planner.plan import Plan
 from trainplan.planner.runtimes import Field, SettingChange
 from trainplan.planner.shell import Problem
@@ -50,6 +50,8 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
         if found.estimate is not None:
             lines.append(estimate_line(found.estimate, reading.job))
         lines += _part_lines(found)
+        if found.saves is not None:
+            lines.append(_saves_line(found.saves))
         yield stacked(*lines, job_line(reading.job))
     if reading.problems:
         yield _problems_part(reading.problems)
@@ -62,6 +64,16 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     yield from _fields_part(reading.fields)
     if notes:
         yield notes_part(notes)
+
+
+def _saves_line(found: LaunchSaves) -> str:
+    """Of the launch's own saves, or of the best where those are not read."""
+    line = goodput_line(found.goodput)
+    if found.steps is None:
+        return (
+            f"{line}; how often the launch saves was not read: {found.best_steps:,} steps is best"
+        )
+    return f"{line}; {found.steps:,} steps as the launch has them, {found.best_steps:,} are best"
 
 
 def _problems_part(problems: Sequence[Problem]) -> Table:

@@ -2,7 +2,6 @@
 
 DOT: between the parts of a line.
 gib: bytes as GiB, without the unit.
-lasting: a time of any length, such as 24.5 minutes.
 last_words: words for the axes that come last in a line.
 layout_line: a layout in a line.
 like: what writes seconds with as many digits as a whole has.
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
         DOT,
         NEVER,
         gib,
-        lasting,
         like,
         parameters,
         percent,

@@ -5,9 +5,8 @@ from decimal import Decimal
 from functools import partial
 from math import ceil
 
-from trainplan.costmodel.base import GIB, long_unit
+from trainplan.costmodel.base import GIB
 
-SECONDS_PER_MINUTE = 60
 NEVER = "-"
 """Where there is no number."""
 
@@ -29,14 +28,6 @@ def seconds_like(value: float, whole: float) -> str:
     if seconds(whole).endswith("ms"):
         return f"{round(value * 1000, digits) + 0.0:.{digits}f} ms"  # 0.0: no negative zero
     return f"{round(value, digits) + 0.0:,.{digits}f} s"
-
-
-def lasting(value_seconds: float) -> str:
-    """A time of any length with three digits: 24.5 minutes."""
-    if value_seconds < SECONDS_PER_MINUTE:
-        return f"{value_seconds:.3g} s"
-    size, unit = long_unit(value_seconds)
-    return f"{value_seconds / size:.3g} {unit}"
 
 
 def gib(value_bytes: float) -> str:

@@ -68,12 +68,13 @@ class Goodput(Spec):
     """Of all nodes: what is trained again, and the restart; without waiting for nodes."""
 
 
-def goodput_of(job: Job) -> Goodput | None:
+def goodput_of(job: Job, interval_s: float | None = None) -> Goodput | None:
     """Goodput of a job on its cluster, whatever its layout; null: nothing is stated of failures.
 
+    It trains `interval_s` between two saves; null: as long as leaves most.
     Source: the sum at the head of this module. A save is that of `save_seconds`.
     """
-    return None if job.cluster.failures is None else _goodput(Identical(job))
+    return None if job.cluster.failures is None else _goodput(Identical(job), interval_s)
 
 
 def stretch_of(job: Job) -> float:
@@ -111,14 +112,14 @@ def _long(value_seconds: float) -> str:
 
 
 @lru_cache(maxsize=64)
-def _goodput(key: Identical[Job]) -> Goodput:
+def _goodput(key: Identical[Job], stated_s: float | None) -> Goodput:
     job, failures = key.of, key.of.cluster.failures
     assert failures is not None
     machine = machine_of(job.cluster, job.training.precision)
     size = checkpoint_bytes(context_of(job, machine))
     stall, stored = save_seconds(failures, machine, size)
     rate, restart = failure_rate(job, failures), failures.restart_s
-    interval = max(best_interval_s(stall, rate), stored - stall)
+    interval = max(stated_s or best_interval_s(stall, rate), stored - stall)
     there = available_fraction(job.cluster, failures) ** job.islands
     trains = there * training_fraction(interval, stall, stored, restart, rate)
     saving = trains * stall / interval

@@ -49,13 +49,10 @@ class Point:
     marginal_efficiency: float | None
     """What a GPU added since the point before gives over a GPU of the best one before; null where
     none was added."""
-<<<<<<< HEAD
-    alone: str = ""
-    """That part of the cluster alone is faster, or that it is not known; usually empty."""
-=======
     goodput_fraction: float | None
     """Of the time that trains; null: failures are not stated."""
->>>>>>> 6089977d (Goodput stands in the first lines of every answer)
+    alone: str = ""
+    """That part of the cluster alone is faster, or that it is not known; usually empty."""
     knee: bool = False
     """The last point before marginal efficiency falls under `KNEE_EFFICIENCY`."""
 
@@ -160,22 +157,14 @@ def _point(
     budget: Budget,
 ) -> Point:
     """One job and its best plan."""
-<<<<<<< HEAD
     case = changed if isinstance(changed, Case) else case
-    job, best = case.job, outcome.best
+    job, best, goodput = case.job, outcome.best, goodput_of(case.job)
     on = SearchContext.of(job, case.options, case.measured, budget) if best else None
     alone = part_alone(on, best.estimate) if on and best else ()
-    speed = real_tokens_per_step(job.training) / best.estimate.step_time_s if best else None
-    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, "".join(alone))
-=======
-    job = changed.job if isinstance(changed, Case) else case.job
-    best = outcome.best
     tokens = real_tokens_per_step(job.training) / stretch_of(job)
     speed = tokens / best.estimate.step_time_s if best else None
-    goodput = goodput_of(job)
     share = None if goodput is None else goodput.fraction
-    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, share)
->>>>>>> 6089977d (Goodput stands in the first lines of every answer)
+    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, share, "".join(alone))
 
 
 def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case | PlanError:

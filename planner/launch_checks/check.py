@@ -14,6 +14,7 @@ from trainplan.planner.launch_checks.changed import Run, with_options
 from trainplan.planner.launch_checks.cures import Cures, cures
 from trainplan.planner.launch_checks.edits import Edit, fewest_edits
 from trainplan.planner.launch_checks.lints import Lint, lints
+from trainplan.planner.launch_checks.saves import LaunchSaves, save_lints, saves_of_launch
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import check_model, estimate, search
 from trainplan.planner.runtimes import Reading, SettingChange
@@ -61,6 +62,8 @@ class LaunchCheck:
     """Why no edits were looked for; empty where they were."""
     cut_off: str = ""
     """Of a launch that does not run: which smaller sets of edits were not tried; empty: none."""
+    saves: LaunchSaves | None = None
+    """How often it saves; null: its cluster states no failures, or it is not priced."""
 
     @property
     def fits(self) -> bool | None:
@@ -94,11 +97,14 @@ def check_launch(
     free = with_options(job, dict.fromkeys(FREE))
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
+    saves = None
     margin = options.margin(job)
     if layout is not None and not broken and layout.world_size == job.cluster.num_gpus:
         priced = estimate(job, layout, measured, memory_margin=margin)
         found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
         slips = tuple(replace(one, settings=_own(reading, one.settings)) for one in found_slips)
+        saves = saves_of_launch(reading, job, priced.step_time_s)
+        slips = (*slips, *save_lints(reading, saves))
     found, every, untried = None, None, ""
     try:
         several = sum(group.num_nodes for group in job.cluster.groups) > 1
@@ -123,7 +129,7 @@ def check_launch(
             near = cures(Case(job, SearchOptions(memory_margin=margin), measured), layout)
         few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
-    return LaunchCheck(judged, priced, slips, found, edits, untried, near.cut_off)
+    return LaunchCheck(judged, priced, slips, found, edits, untried, near.cut_off, saves)
 
 
 def _described(job: Job) -> Job | None:

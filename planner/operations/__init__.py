@@ -5,8 +5,6 @@ checkpoint_note: what the checkpoints of a launch can be loaded by.
 CheckpointMove: a checkpoint of one plan in the hands of another.
 Loads: as it is, after a command, weights alone, no, or not known.
 SAVE_STEPS: field of a reading, the steps between two saves.
-SAVE_WAY: field of a reading, how it saves.
-saves_of: how often a run saves, and how.
 with_operations: a launch with what a production run has.
 with_saves: a launch that saves as its plan is priced.
 with_saves_read: a reading with what its launch says of saves.
@@ -18,8 +16,5 @@ from trainplan.planner.operations.checkpoints import (
     checkpoint_move,
     checkpoint_note,
 )
-from trainplan.planner.operations.read_saves import STEPS as SAVE_STEPS
-from trainplan.planner.operations.read_saves import WAY as SAVE_WAY
-from trainplan.planner.operations.read_saves import with_saves_read
-from trainplan.planner.operations.saves import saves_of
+from trainplan.planner.operations.read_saves import SAVE_STEPS, with_saves_read
 from trainplan.planner.operations.settings import with_operations, with_saves

@@ -11,7 +11,7 @@ from trainplan.planner.operations.saves import settings_table
 from trainplan.planner.runtimes import EXPORTERS, Field, Reading
 from trainplan.planner.shell import Launch, Problem, Word
 
-STEPS, WAY = "run.save_steps", "cluster.failures.save"
+SAVE_STEPS, SAVE_WAY = "run.save_steps", "cluster.failures.save"
 """Fields of a reading."""
 WAYS = ("local", "async", "sync")
 """The one with most words first."""
@@ -19,14 +19,14 @@ Given = Mapping[str, tuple[str, Word]]
 
 
 def with_saves_read(launch: Launch, reading: Reading) -> Reading:
-    """The same with the fields `STEPS` and `WAY` of what the launch itself states.
+    """The same with the fields `SAVE_STEPS` and `SAVE_WAY` of what the launch itself states.
 
     What a file or a recipe sets is not read, and makes no field. Where the cluster states its
     failures, the launch's own way to save stands in place of the stated one.
     """
     fields = tuple(_read(reading.runtime, _given(launch)))
     job, problems = reading.job, reading.problems
-    way = next((one for one in fields if one.name == WAY), None)
+    way = next((one for one in fields if one.name == SAVE_WAY), None)
     failures = job.cluster.failures if job else None
     if job and failures and way and way.value != failures.save:
         if way.value != "local" and failures.checkpoint_gb_per_s is None:
@@ -58,14 +58,14 @@ def _read(runtime: str, given: Given) -> Iterator[Field]:
     way = next((one for one in ways if fixed[one] and _are_there(fixed[one], given)), None)
     if way:
         word = given[_flag(fixed[way][0])][1]
-        yield Field(WAY, way, "stated", " ".join(fixed[way]), word.place)
+        yield Field(SAVE_WAY, way, "stated", " ".join(fixed[way]), word.place)
     elif runtime in settings_table()["by_command"]:
         way = "sync"
-        yield Field(WAY, way, "default")
+        yield Field(SAVE_WAY, way, "default")
     for text in words.get(way or "sync", ()):
         value, place = given.get(_flag(text), ("", None))
         if "{save_steps}" in text and place and re.fullmatch(r"[1-9]\d{0,8}", value):
-            yield Field(STEPS, int(value), "stated", f"{_flag(text)} {value}", place.place)
+            yield Field(SAVE_STEPS, int(value), "stated", f"{_flag(text)} {value}", place.place)
 
 
 def _are_there(texts: list[str], given: Given) -> bool:

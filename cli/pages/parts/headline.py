@@ -8,7 +8,6 @@ from rich.text import Text
 from trainplan.cli.words import (
     DOT,
     gib,
-    lasting,
     layout_line,
     parameters,
     percent,
@@ -40,6 +39,8 @@ from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
 from trainplan.planner.settings import Assumed, assumed_text
+
+MINUTE_S = 60
 
 
 class RunWords(NamedTuple):
@@ -100,14 +101,22 @@ def goodput_lines(job: Job) -> Iterator[str]:
 def goodput_line(goodput: Goodput) -> str:
     """The same of a goodput."""
     between, away = SECONDS_PER_DAY / goodput.failures_per_day, goodput.waiting_fraction
-    size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", lasting(goodput.stall_s)
+    size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", _lasting(goodput.stall_s)
     parts = (
         f"goodput {percent(goodput.fraction)}",
-        f"a save every {lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
-        f"a failure every {lasting(between)} costs {lasting(goodput.lost_s_per_failure)}",
+        f"a save every {_lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
+        f"a failure every {_lasting(between)} costs {_lasting(goodput.lost_s_per_failure)}",
         *([f"{small_percent(away)} of the time nodes are lacking"] if away else []),
     )
     return DOT.join(parts)
+
+
+def _lasting(value_seconds: float) -> str:
+    """A time of any length: 24.5 minutes."""
+    if value_seconds < MINUTE_S:
+        return f"{value_seconds:.3g} s"
+    size, unit = long_unit(value_seconds)
+    return f"{value_seconds / size:.3g} {unit}"
 
 
 def _count(value: float) -> str:

@@ -9,7 +9,8 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.run_costs import goodput_of
-from trainplan.planner.operations import saves_of, with_operations, with_saves
+from trainplan.planner.operations import with_operations, with_saves
+from trainplan.planner.operations.saves import saves_of
 from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 from trainplan.planner.runtimes.able import unwritten
 
@@ -26,7 +27,7 @@ REFUSED = {
 }
 
 
-def asked(runtime, save, cluster="128x8:h100-sxm"):
+def job_with(runtime, save, cluster="128x8:h100-sxm"):
     nodes = cluster_of(cluster)
     if save:
         stated = FailureSpec(mtbf_node_days=730, checkpoint_gb_per_s=50, save=save)
@@ -40,7 +41,7 @@ def asked(runtime, save, cluster="128x8:h100-sxm"):
 
 
 def exported(runtime, save, cluster="128x8:h100-sxm", **fields):
-    job = asked(runtime, save, cluster)
+    job = job_with(runtime, save, cluster)
     degrees = {"dp": job.cluster.num_gpus, "zero_stage": TRAINS_AS.get(runtime, 1)} | fields
     config = EXPORTERS[runtime](job, Layout(**degrees))
     return config, job, with_saves(config, job, STEP_S)
@@ -59,7 +60,7 @@ def test_without_failures_a_launch_is_as_it_was(runtime):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("runtime", EXPORTERS)
 def test_every_runtime_saves_so_or_is_refused_or_leaves_it_to_a_script_of_the_users(runtime, way):
-    job = asked(runtime, way)
+    job = job_with(runtime, way)
     if (runtime, way) in REFUSED:
         with pytest.raises(UnsupportedError, match=f"{runtime} has no saves that are {way}, only"):
             exported(runtime, way)
@@ -104,7 +105,7 @@ def test_local_saves_are_copied_to_other_nodes_in_groups_that_divide_the_ranks(c
 def test_local_saves_of_one_node_are_refused():
     config, _, _ = exported("megatron-lm", None, "1x8:h100-sxm")
     with pytest.raises(UnsupportedError, match="take --save async"):
-        with_saves(config, asked("megatron-lm", "local", "1x8:h100-sxm"), STEP_S)
+        with_saves(config, job_with("megatron-lm", "local", "1x8:h100-sxm"), STEP_S)
 
 
 def test_local_saves_of_megatron_fsdp_are_refused_by_a_rule_of_the_search():
@@ -115,11 +116,11 @@ def test_local_saves_of_megatron_fsdp_are_refused_by_a_rule_of_the_search():
 
 def test_trainers_over_transformers_save_alone_or_are_refused():
     layout = Layout(dp=1024, zero_stage=3)
-    config = TRAINERS["llama-factory"](asked("deepspeed", "sync"), layout)
-    saved = with_saves(config, asked("deepspeed", "sync"), STEP_S)
+    config = TRAINERS["llama-factory"](job_with("deepspeed", "sync"), layout)
+    saved = with_saves(config, job_with("deepspeed", "sync"), STEP_S)
     assert any("save_steps: 297\n" in file.text for file in saved.files)
     with pytest.raises(UnsupportedError, match="no saves that are async: take --save sync"):
-        with_saves(config, asked("deepspeed", "async"), STEP_S)
+        with_saves(config, job_with("deepspeed", "async"), STEP_S)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -131,7 +132,7 @@ def test_operations_save_as_a_launch_without_them_does(way):
 
 
 def test_the_interval_is_half_an_hour_where_nothing_is_stated():
-    saves = saves_of(asked("megatron-lm", None))
+    saves = saves_of(job_with("megatron-lm", None))
     assert (saves.seconds, saves.reason, saves.stated) == (1800, "assumed", False)
     assert saves.steps(9.0) == 200
     assert saves.steps(1e6) == 1
