@@ -11,7 +11,7 @@ from textwrap import wrap
 from trainplan.cli.blocks import Chart, Table
 
 SERIES: Sequence[str] = (
-    "@blue", "@orange", "@green", "@violet", "@teal", "@pink", "@olive", "@brown", "@grey",
+    "@blue", "@orange", "@green", "@violet", "@teal", "@pink", "@olive", "@brown", "@grey", "@text",
 )  # fmt: skip
 """Colours of series without one of their own, in order."""
 
