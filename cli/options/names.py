@@ -83,7 +83,7 @@ recompute_method=none|uniform|block recompute_num_layers= offload.optimizer=
 offload_modules=qkv_linear|core_attn|attn_proj|mlp_norm|expert_fc1|moe_act offload.tier=cpu|nvme
 offload.parameters=none|cpu|nvme offload.checkpoints= offload.stride= dp_replicate= stages=even
 tiled_loss=true|false tiled_mlp=true|false cp_heads= gtp= egtp= replicas_share_optimizer=true|false
-hpz=
+hpz= shard=
 """)
 PRECISIONS = _names("""
 bf16 fp16 fp32 tf32 fp8 mxfp8 nvfp4
@@ -105,7 +105,8 @@ RUNTIMES = with_plugins(
     _names("""
 megatron-lm megatron-bridge nemo megatron-deepspeed megatron-zero-bubble torchtitan accelerate
 deepspeed arctic-training fsdp2 llm-foundry-fsdp fms-fsdp maxtext nanotron torch-eager transformers
-zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony se-moe
+zero-topo zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony
+se-moe
 """),
 )
 RUNTIME_OPTIONS = _names("""

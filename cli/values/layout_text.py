@@ -3,6 +3,7 @@
 Or a layout as pages print it (`printed_layout`), or `@plan.json:3`, the third of a plan's table.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -125,7 +126,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             remark(f"a row of the table does not say its stages: {EVEN}")
         yield from printed
         return
-    for part in text.split(","):
+    for part in re.split(r",(?!\s*\w+:\d)", text):  # not within shard=weights:8,optimizer:64
         name, equals, value = spelled_out(part).partition("=")
         if equals:
             yield from value_fields(name, value)

@@ -10,6 +10,8 @@ from trainplan.costmodel.axes.values import (
     replicas_under,
     second_copies,
     second_copies_under,
+    shard_groups_tried,
+    shard_groups_under,
     shared_optimizers,
     shared_optimizers_under,
     zero_stages_under,
@@ -17,6 +19,7 @@ from trainplan.costmodel.axes.values import (
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
+from trainplan.costmodel.shard_groups import said_sizes
 
 
 @rule(
@@ -111,6 +114,37 @@ def second_copy_is_shared_by_fewer(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.hpz > 1) & ~whole)
 
 
+@rule(
+    "shard tp cp dp ep etp gtp",
+    "shard needs groups that divide dp * cp and, by copies, the expert data parallelism, and gtp=1",
+    "Rajbhandari et al., ZeRO, arXiv:1910.02054, section 5: every part is on one rank of a group",
+)
+def shards_divide_ranks(job: Job, table: LayoutTable) -> BoolColumn:
+    """Whole groups of every state, of dense parameters and of experts."""
+    ranks, sizes = table.dp * table.cp, said_sizes(table)
+    odd = (ranks % sizes != 0).any(axis=0) | (table.gtp > 1)
+    if job.model.moe:
+        experts = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
+        uneven = experts % np.maximum(1, ranks // sizes) != 0
+        odd = odd | ((sizes > 1) & uneven).any(axis=0)
+    return np.asarray((table.shard > 0) & odd)
+
+
+@rule(
+    "shard zero_stage dp_replicate replicas_share_optimizer hpz cp dp",
+    "shard is for what zero_stage and dp_replicate cannot say: leave these, and hpz, out, or shard",
+    "derived: one layout has one name",
+)
+def shards_are_said_once(job: Job, table: LayoutTable) -> BoolColumn:
+    """ZeRO stage as it follows, no other copies, and no groups that stage and copies have."""
+    sizes = said_sizes(table)
+    others = (table.zero_stage != (sizes > 1).sum(axis=0)) | (table.dp_replicate > 1)
+    others = others | (table.replicas_share_optimizer == 1) | (table.hpz > 1)
+    alike = ((sizes == sizes[2]) | (sizes == 1)).all(axis=0)
+    shared = (sizes[0] == sizes[1]) & (sizes[2] == table.dp * table.cp)
+    return np.asarray((table.shard > 0) & (others | alike | shared))
+
+
 DP = Axis(
     name="dp",
     off=1,
@@ -140,6 +174,13 @@ HPZ = Axis(
     search=Tried(second_copies, second_copies_under),
     memory=Memory("neither", ("weights",), "a second copy of them, smaller over more ranks"),
     rules=(second_copy_is_shared_by_fewer,),
+)
+SHARD = Axis(
+    name="shard",
+    off=None,
+    search=Tried(shard_groups_tried, shard_groups_under),
+    memory=Memory("neither", (), "each state over ranks of its own: more of one, fewer of another"),
+    rules=(shards_divide_ranks, shards_are_said_once),
 )
 ZERO_STAGE = Axis(
     name="zero_stage",

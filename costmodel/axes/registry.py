@@ -10,6 +10,7 @@ from trainplan.costmodel.axes.dp import (
     HPZ,
     MICRO_BATCH_SIZE,
     REPLICAS_SHARE_OPTIMIZER,
+    SHARD,
     ZERO_STAGE,
 )
 from trainplan.costmodel.axes.ep import EP, ETP
@@ -63,6 +64,7 @@ AXES: tuple[Axis, ...] = (
     EGTP,
     REPLICAS_SHARE_OPTIMIZER,
     HPZ,
+    SHARD,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, GTP, EGTP, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)

@@ -1,11 +1,13 @@
 """Values that a search tries, as functions of the job and of what its runtime executes."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import ShardSpec
 from trainplan.costmodel.layouts import EMPTY_ENDS
 from trainplan.costmodel.runtimes import Offload, RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
@@ -132,6 +134,30 @@ def second_copies_under(
 ) -> tuple[int, ...]:
     """The same where weights are sharded."""
     return second_copies(job, traits) if known["zero_stage"] == 3 else (1,)
+
+
+def shard_groups_tried(job: Job, traits: RuntimeTraits) -> tuple[ShardSpec | None, ...]:
+    """Values of shard: weights and gradients inside a node, the optimizer over any ranks.
+
+    Source: Xu et al., arXiv:2501.04266, section IV: groups are levels of the network.
+    """
+    if not traits.sharding.by_state:
+        return (None,)
+    every, node = degrees(job, traits), max(group.gpus_per_node for group in job.cluster.groups)
+    inside = [one for one in every if one <= node]
+    groups = product(inside, inside, every)
+    chains = (one for one in groups if one[1] % one[0] == 0 and one[2] % one[1] == 0)
+    specs = (ShardSpec(weights=w, gradients=g, optimizer=o) for w, g, o in chains)
+    return (None, *(one for one in specs if len({n for _, n in one if n > 1}) > 1))
+
+
+def shard_groups_under(
+    job: Job, traits: RuntimeTraits, known: Mapping[str, Any]
+) -> tuple[ShardSpec | None, ...]:
+    """Those that shard what the ZeRO stage does, where nothing else says how."""
+    free = known["dp_replicate"] == 1 and not known["replicas_share_optimizer"]
+    tried = shard_groups_tried(job, traits) if free else (None,)
+    return tuple(one for one in tried if one is None or one.zero_stage == known["zero_stage"])
 
 
 def schedules_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ RECOMPUTE_METHODS: which layers are recomputed in full: uniform, block.
 RECOMPUTE_MODULES: parts of a layer that selective recomputation may drop.
 Schedule: name of a pipeline schedule.
 SCHEDULE_NAMES: schedules a layout may name.
+SHARD_BITS: of each number of ranks in the code of a `ShardSpec`.
+Shards: codec of a `ShardSpec`.
+ShardSpec: ranks that share one copy of each state.
 Share: codec of a fraction from 0 to 1.
 stage_specs: virtual stages that differ in nothing but their number of layers.
 Stages: virtual stages one by one, or null.
@@ -25,11 +28,13 @@ TIERS: where offloaded states lie.
 """
 
 from trainplan.costmodel.layout.codecs import (
+    SHARD_BITS,
     Codec,
     Count,
     Flag,
     Modules,
     Names,
+    Shards,
     Share,
     Stages,
     bits,
@@ -46,6 +51,7 @@ from trainplan.costmodel.layout.layout import (
     Layout,
     OffloadSpec,
     Schedule,
+    ShardSpec,
     StageSpec,
     Tier,
     stage_specs,

@@ -9,14 +9,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
+from pydantic import ValidationError
 
 from trainplan.costmodel.base import SpecError, did_you_mean
-from trainplan.costmodel.layout.layout import StageSpec
+from trainplan.costmodel.layout.layout import ShardSpec, StageSpec
+from trainplan.costmodel.spec import first_complaint
 
 LONGEST_NUMBER = 9
 """Digits; no field of a layout comes near it."""
@@ -252,6 +254,52 @@ class Stages(Codec):
         if text.lower() not in ("free", "even"):
             raise SpecError(f"{name} is one of free, even, uneven")
         return float(text.lower() == "even")
+
+
+SHARD_BITS = 21
+"""Of each number of ranks in the code of a `ShardSpec`."""
+STATES = tuple(ShardSpec.model_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Shards(Codec):
+    """Ranks that share each state, from the lowest bits on; null is 0."""
+
+    def code(self, value: object) -> int:
+        ranks = [number for _, number in value] if isinstance(value, ShardSpec) else []
+        return sum(number << SHARD_BITS * place for place, number in enumerate(ranks))
+
+    def value(self, code: object) -> ShardSpec | None:
+        assert isinstance(code, int)
+        least = (1 << SHARD_BITS) - 1
+        ranks = (code >> SHARD_BITS * place & least for place in range(len(STATES)))
+        return ShardSpec(**dict(zip(STATES, ranks, strict=True))) if code else None
+
+    def listed(self, value: object) -> str:
+        return value.text if isinstance(value, ShardSpec) else "none"
+
+    def read(self, name: str, text: str) -> ShardSpec | None:
+        """`weights:8+gradients:8+optimizer:128`, or with commas; one left out is as that before."""
+        if text == "none":
+            return None
+        ranks: dict[str, int] = {}
+        for part in text.replace(",", "+").split("+"):
+            state, colon, number = part.strip().partition(":")
+            if state not in STATES or not colon or state in ranks:
+                raise SpecError(
+                    f"layout field {name}={text[:60]}: expected ranks that share each state, such "
+                    f"as {name}=weights:8+gradients:8+optimizer:128"
+                )
+            ranks[state] = at_least_one(f"{name} {state}", number)
+        for before, state in pairwise(STATES):
+            ranks.setdefault(state, ranks.get(before, 1))
+        try:
+            return ShardSpec(**ranks)
+        except ValidationError as error:
+            raise SpecError(f"layout field {name}: {first_complaint(error).text}") from error
+
+    def chosen(self, name: str, text: str) -> float:
+        return self.code(self.read(name, text))
 
 
 def bits(modules: Iterable[str], names: Sequence[str]) -> int:

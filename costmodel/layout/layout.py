@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Literal, Self, get_args
 
 from pydantic import (
@@ -113,6 +114,44 @@ class StageSpec(Spec):
     """Node group that runs it, by its place in the cluster; all 0: groups are not told apart."""
 
 
+class ShardSpec(Spec):
+    """Ranks that share one copy of each state: neighbours among the `dp * cp` of a layout."""
+
+    weights: Degree = 1
+    gradients: Degree = 1
+    optimizer: Degree = 1
+
+    @model_validator(mode="after")
+    def _each_in_the_next(self) -> Self:
+        if self.gradients % self.weights or self.optimizer % self.gradients:
+            raise ValueError(
+                f"{self.text}: gradients take a multiple of the ranks of weights, and the "
+                "optimizer of those of gradients"
+            )
+        return self
+
+    @property
+    def text(self) -> str:
+        """As `--layout` takes it."""
+        return "+".join(f"{name}:{ranks}" for name, ranks in self)
+
+    @property
+    def zero_stage(self) -> int:
+        """The stage that shards the same states."""
+        return sum(ranks > 1 for _, ranks in self)
+
+    def by_stage(self, ranks: int) -> dict[str, int | bool] | None:
+        """Fields of a layout with so many ranks that say the same; None where none do."""
+        sizes = {one for _, one in self if one > 1} or {ranks}
+        found: dict[str, int | bool] = {"zero_stage": self.zero_stage}
+        if len(sizes) == 1:
+            return {**found, "dp_replicate": ranks // min(sizes)}
+        if self.weights == self.gradients and self.optimizer == ranks:
+            copies = ranks // self.weights
+            return {**found, "dp_replicate": copies, "replicas_share_optimizer": True}
+        return None
+
+
 def stage_specs(layers: Iterable[int]) -> tuple[StageSpec, ...]:
     """Virtual stages that differ in nothing but their number of layers."""
     return tuple(StageSpec(layers=count) for count in layers)
@@ -154,6 +193,8 @@ class Layout(Spec):
     hpz: Degree = 1
     """Under ZeRO-3 so many neighbours share a second copy of the weights, from which all passes of
     a step but the first forward pass gather them; 1: there is none."""
+    shard: ShardSpec | None = None
+    """States sharded over unlike numbers of ranks; null: as ZeRO stage and copies say."""
     zero_stage: int = Field(default=1, ge=0, le=3)
     """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
     sequence_parallel: bool = False
@@ -181,6 +222,31 @@ class Layout(Spec):
     """So do MLPs."""
     stages: tuple[StageSpec, ...] | None = None
     """Virtual stages in pipeline order; null: the even split of `costmodel.layouts.even_split`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shards_by_stage(cls, values: object) -> object:
+        """`shard` as ZeRO stage and copies of shards where these say the same."""
+        if not isinstance(values, dict) or values.get("shard") is None:
+            return values
+        shard = ShardSpec.model_validate(values["shard"])
+        degrees = values.get("dp", 1), values.get("cp", 1)
+        if not all(isinstance(one, int) and one > 0 for one in degrees):
+            return values  # of which others complain
+        ranks = prod(degrees)
+        if ranks % shard.optimizer:
+            raise ValueError(f"shard: {shard.optimizer} ranks do not divide dp * cp = {ranks}")
+        said = {
+            "zero_stage": shard.zero_stage,
+            "dp_replicate": 1,
+            "replicas_share_optimizer": False,
+        }
+        same = shard.by_stage(ranks)
+        for name, value in said.items():
+            if values.get(name, value) not in (value, (same or {}).get(name)):
+                raise ValueError(f"shard = {shard.text} says who shares what: leave {name} out")
+        whole = {**values, "shard": shard, **said}
+        return {**whole, "shard": None, **same} if same else whole
 
     @model_validator(mode="after")
     def _policy_is_whole(self) -> Self:

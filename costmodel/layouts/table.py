@@ -29,6 +29,7 @@ from trainplan.costmodel.layout import (
     Layout,
     Modules,
     Names,
+    Shards,
     Share,
     Stages,
     StageSpec,
@@ -122,6 +123,7 @@ class LayoutTable:
     egtp: Annotated[IntColumn, Count(by_request=True)]
     replicas_share_optimizer: Annotated[IntColumn, Flag()]
     hpz: Annotated[IntColumn, Count()]
+    shard: Annotated[IntColumn, Shards()]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -23,8 +23,6 @@ rank_optimizer_bytes: optimizer state on the device, of each rank class.
 rank_params: parameters of each rank class.
 RankParams: parameters of one rank class, dense and of experts, before ZeRO sharding.
 RESERVE_FACTOR: reserved by the caching allocator over allocated at the peak.
-shard_groups: ranks that share one copy of each state, of dense parameters and of routed experts.
-ShardGroups: the same of one sort of parameters.
 sums_whole: are sharded gradients summed whole?
 tower_bytes: all that a rank with the tower alone holds but activations between passes.
 tower_rank_params: the whole tower on one tensor rank.
@@ -47,7 +45,6 @@ from trainplan.costmodel.memory.rank import (
     rank_memory,
     workspace_bytes,
 )
-from trainplan.costmodel.memory.shard_groups import ShardGroups, shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,

@@ -19,10 +19,10 @@ from trainplan.costmodel.layouts import ON_DRIVE, ON_HOST, moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import RankParams, rank_params, updated_params
 from trainplan.costmodel.outer import state_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 from trainplan.costmodel.swap_buffers import (
     SUBGROUP_PARAMS,
     WEIGHT_BUFFERS,

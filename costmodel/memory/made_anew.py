@@ -5,9 +5,9 @@ import numpy as np
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, ClassRows
 from trainplan.costmodel.layouts import num_microbatches
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import BlockParams, gradient_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 
 
 def made_anew(candidates: Candidates) -> BoolColumn:

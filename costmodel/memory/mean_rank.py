@@ -7,7 +7,6 @@ import numpy as np
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     STAGE_BY_STAGE,
     BlockParams,
@@ -15,6 +14,7 @@ from trainplan.costmodel.memory.states import (
     gradient_bytes_per_param,
 )
 from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
+from trainplan.costmodel.shard_groups import shard_groups
 
 
 def mean_rank_params(rows: Candidates) -> RankParams:

@@ -10,7 +10,6 @@ from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.memory.matrices import largest_in_layers
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -22,6 +21,7 @@ from trainplan.costmodel.memory.trained import of_trained
 from trainplan.costmodel.optimizers import FP8_LM, STORED, Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.outer import state_bytes_per_param
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 
 
 def block_state_bytes(candidates: Candidates) -> BlockParams | None:

@@ -18,7 +18,6 @@ from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes
 from trainplan.costmodel.memory.made_anew import end_gradients, gradients_at_peak, made_anew
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
 from trainplan.costmodel.memory.received import received_bytes
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -38,6 +37,7 @@ from trainplan.costmodel.memory.transients import (
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.shard_groups import shard_groups
 from trainplan.costmodel.shards import remade_bytes
 
 RESERVE_FACTOR = 1.05

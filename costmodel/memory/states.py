@@ -14,7 +14,6 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
-from trainplan.costmodel.memory.shard_groups import ShardGroups, groups_of
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model import (
     MIXER_COUNTS,
@@ -28,6 +27,7 @@ from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.shard_groups import ShardGroups, groups_of
 from trainplan.costmodel.shards import (
     cast_weight_bytes,
     dense_mlp_params,

@@ -11,7 +11,6 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -19,6 +18,7 @@ from trainplan.costmodel.memory.states import (
     whole_sum_bytes,
 )
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 
 NORM_BYTES = 8
 """Of one gradient of a shard in fp64, of which its norm is taken.

@@ -6,7 +6,6 @@ from trainplan.costmodel.blocks import RowBlocks
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import FULL
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import (
     gradient_bytes_per_param,
     optimizer_bytes_per_param,
@@ -14,6 +13,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.shard_groups import shard_groups
 from trainplan.costmodel.shards import tower_layers, tower_rows
 
 

@@ -14,7 +14,6 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.matrices import of_blocks
-from trainplan.costmodel.memory.shard_groups import ShardGroups, shard_groups
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -30,6 +29,7 @@ from trainplan.costmodel.model import (
 )
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.shard_groups import ShardGroups, shard_groups
 from trainplan.costmodel.shards import remade_bytes
 
 

@@ -7,10 +7,10 @@ from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.optimizer_state import largest_block_gradients, uneven_share_bytes
-from trainplan.costmodel.memory.shard_groups import shard_groups
 from trainplan.costmodel.memory.states import BlockParams, RankParams, sums_whole
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.shard_groups import shard_groups
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

@@ -267,6 +267,11 @@ def _shares_optimizers(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.replicas_share_optimizer == 1)
 
 
+def _shards_by_state(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option has one group for all that it shards."""
+    return np.asarray(table.shard > 0)
+
+
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
     tiling = traits.tiling
@@ -278,6 +283,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
     no_sharing = f"keeps the optimizer of a shard on every copy of it: leave {SHARED} out"
     no_zeropp = "has no ZeRO++: leave out hpz, weight_bits and gradient_bits, or use deepspeed"
+    no_states = "shards all states over the same ranks: say zero_stage and dp_replicate, not shard"
     no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, column, broken, says in (
@@ -291,6 +297,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),
         (traits.sharding.over_replicas, SHARED, _shares_optimizers, no_sharing),
         (traits.sharding.zero_plus_plus, "hpz", _copies_weights, no_zeropp),
+        (traits.sharding.by_state, "shard", _shards_by_state, no_states),
         (traits.sharding.by_matrix, "egtp", _cuts_experts, no_shards.format("egtp")),
     ):
         if not has:

@@ -1,8 +1,9 @@
 """Published methods that no runtime has: priced as DeepSpeed moves bytes, never exported.
 
 Each is DeepSpeed with what the method may keep where, and the program of its step that
-`copy_streams.METHODS` has. What else a publication changes (chunks of PatrickStar, numbers of
-blocks of ProTrain) is no choice of the search.
+`copy_streams.METHODS` has; ZERO_TOPO is DeepSpeed with shard groups by state. What else a
+publication changes (chunks of PatrickStar, numbers of blocks of ProTrain) is no choice of the
+search.
 """
 
 from dataclasses import replace
@@ -158,7 +159,22 @@ SE_MOE = _method(
     method_offloads_all,
     method_needs_experts,
 )
+ZERO_TOPO = replace(
+    DEEPSPEED,
+    name="zero-topo",
+    version="Xu et al., arXiv:2501.04266",
+    method="weights, gradients and optimizer in shard groups of their own levels of the network",
+    sharding=replace(
+        DEEPSPEED.sharding,
+        in_groups=True,
+        over_replicas=True,
+        by_state=True,
+        sums_copies_once=True,  # gradients leave the node at the end of a step
+        reduces_whole_gradients=False,
+    ),
+)
 METHOD_RUNTIMES = (
+    ZERO_TOPO,
     ZERO_OFFLOAD_DELAYED,
     DEEP_OPTIMIZER_STATES,
     FUYOU,
@@ -168,4 +184,4 @@ METHOD_RUNTIMES = (
     HARMONY,
     SE_MOE,
 )
-"""Those of `METHODS` that no runtime has."""
+"""Those that no runtime has."""

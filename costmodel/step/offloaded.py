@@ -35,10 +35,10 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import (
     BlockParams,
     rank_params,
-    shard_groups,
     updated_params,
 )
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 from trainplan.costmodel.step.results import LaneUse
 from trainplan.costmodel.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.traffic import CPU_ADAM_PARAMS_PER_SECOND

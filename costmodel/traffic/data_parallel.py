@@ -20,10 +20,11 @@ from trainplan.costmodel.comm import Group, Rate, choose, collective_rate, group
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import RankParams, ShardGroups, shard_groups, sums_whole
+from trainplan.costmodel.memory import RankParams, sums_whole
 from trainplan.costmodel.model import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds
+from trainplan.costmodel.shard_groups import ShardGroups, shard_columns, shard_groups
 from trainplan.costmodel.shards import matrix_shards
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 
@@ -142,6 +143,8 @@ class StateRanks:
     """From which weights are gathered: in every pass those that share them, else once a step."""
     scattered: IntColumn
     """Over which gradients are: in every backward pass, else once a step."""
+    updated: IntColumn
+    """That share the optimizer."""
     ranks: IntColumn
     stride: IntColumn
 
@@ -154,8 +157,7 @@ class StateRanks:
         scattered = group(machine, self.scattered, self.stride)
         alike = np.array_equal(self.gathered, self.scattered)
         gathered = scattered if alike else group(machine, self.gathered, self.stride)
-        replicas = self.ranks // self.scattered, self.stride * self.scattered
-        copies = group(machine, *replicas)
+        copies = group(machine, self.ranks // self.scattered, self.stride * self.scattered)
         rails = _rails(machine, scattered)
         return Wires(
             scatter=collective_rate(machine, "reduce_scatter", scattered),
@@ -166,7 +168,7 @@ class StateRanks:
             shards=self.scattered.astype(np.float64),
             ranks=self.ranks.astype(np.float64),
             rails=rails if alike else np.maximum(rails, _rails(machine, gathered)),
-            copies=copies,
+            states=self,
         )
 
 
@@ -201,8 +203,7 @@ class Wires:
     """Ranks over which gradients are scattered."""
     ranks: FloatColumn
     """All that sum one gradient."""
-    copies: Group
-    """Ranks with the same shard."""
+    states: StateRanks
     rails: FloatColumn
     """Share of a node's rails that a group between nodes sends on, and so of NCCL's channels.
 
@@ -258,6 +259,7 @@ def _state_ranks(stage: IntColumn, groups: ShardGroups, stride: IntColumn) -> St
     return StateRanks(
         gathered=whole(np.where(stage == 3, groups.weights, groups.optimizer)),
         scattered=whole(np.where(stage >= 2, groups.gradients, groups.optimizer)),
+        updated=whole(groups.optimizer),
         ranks=whole(groups.ranks),
         stride=stride,
     )
@@ -299,9 +301,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep, *matrix_shards(table))
-    shared = table.replicas_share_optimizer
-    degrees = (*degrees, shared) if shared.any() else degrees
-    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.vpp)
+    one, key = distinct(*degrees, *shard_columns(table), table.vpp)
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
     for count, rates in held if params.has_experts else held[:1]:
@@ -356,27 +356,45 @@ def _step_rates(candidates: Candidates, wires: Wires) -> tuple[Rate, Rate, Copie
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
     copies = copies_of(candidates, wires.gathered, wires.shards, wires.ranks)
     once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
-    if traits.sharding.sums_copies_once and (table.dp_replicate > 1).any():
-        summed, spread = _among_copies(candidates.machine, table, wires)
-        reduction, gathering = (
-            choose(table.zero_stage >= 2, summed, reduction),
-            choose(table.replicas_share_optimizer == 1, spread, gathering),
+    states, apart = wires.states, table.zero_stage >= 2
+    if traits.sharding.sums_copies_once and (states.ranks > states.scattered).any():
+        reduction = choose(apart, _among_copies(candidates.machine, states), reduction)
+    if (states.updated > states.gathered).any():
+        gathering = choose(
+            table.zero_stage == 3, _after_update(candidates.machine, states), gathering
         )
     return reduction.in_calls(calls), gathering.in_calls(calls), once
 
 
-def _among_copies(machine: Machine, table: LayoutTable, wires: Wires) -> tuple[Rate, Rate]:
-    """Once a step under ZeRO-2 and 3: gradients of the copies of a shard, and updated weights.
+def _among_copies(machine: Machine, states: StateRanks) -> Rate:
+    """Once a step under ZeRO-2 and 3: gradients of the copies of what is scattered in every pass.
 
-    Both are summed on every copy, or scattered, updated and gathered again.
+    Scattered over the copies that share an optimizer, and summed on those that repeat it.
     Source: `Sharding.sums_copies_once`, `Sharding.over_replicas`.
     """
-    shared = table.replicas_share_optimizer == 1
-    scatter, gather = (
-        collective_rate(machine, name, wires.copies).of_part(wires.shards)
-        for name in ("reduce_scatter", "all_gather")
+    more = states.updated // states.scattered
+    sharing = group(machine, more, states.stride * states.scattered)
+    repeats = group(machine, states.ranks // states.updated, states.stride * states.updated)
+    scatter = collective_rate(machine, "reduce_scatter", sharing).of_part(
+        states.scattered.astype(np.float64)
     )
-    return choose(shared, scatter, wires.across.of_part(wires.shards)), only(shared, gather)
+    sums = collective_rate(machine, "all_reduce", repeats).of_part(
+        states.updated.astype(np.float64)
+    )
+    return scatter.overlapped_with(sums)
+
+
+def _after_update(machine: Machine, states: StateRanks) -> Rate:
+    """Updated weights, from those that share an optimizer to those that share less of the weights.
+
+    Source: as `_among_copies`; under ZeRO-2 and less `gathered` are those already, and weights
+    are gathered from all.
+    """
+    more = states.updated // states.gathered
+    sharing = group(machine, more, states.stride * states.gathered)
+    return collective_rate(machine, "all_gather", sharing).of_part(
+        states.gathered.astype(np.float64)
+    )
 
 
 def rank_optimizer_seconds(

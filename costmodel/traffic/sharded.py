@@ -15,6 +15,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.shard_groups import shard_columns
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import (
     Wires,
@@ -73,7 +74,7 @@ def sharded_traffic(
     """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
-    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.hpz)
+    one, key = distinct(*degrees, *shard_columns(table))
     some = candidates if len(table) == 1 else candidates.take(one)
     second, third = some.table.zero_stage == 2, some.table.zero_stage == 3
     whole, either = second & traits.sharding.reduces_whole_gradients, second | third

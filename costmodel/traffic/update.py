@@ -20,9 +20,10 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import of_trained, rank_params, shard_groups
+from trainplan.costmodel.memory import of_trained, rank_params
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shard_groups import shard_groups
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
 
 FACTOR_FLOP_PER_SECOND = 0.8e12

@@ -88,7 +88,7 @@ def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[W
 
 ABSENT = "missing"
 LATER: Mapping[str, object] = {
-    **{"cp_heads": 1, "gtp": 1, "egtp": 1, "hpz": 1},
+    **{"cp_heads": 1, "gtp": 1, "egtp": 1, "hpz": 1, "shard": None},
     **{"tiled_mlp": False, "tiled_loss": False, "replicas_share_optimizer": False},
 }
 LATER_OF_OFFLOAD: Mapping[str, object] = {"parameters_tier": None, "checkpoints": 0.0, "stride": 0}

@@ -1,16 +1,17 @@
 """All rules of a job in one list: what axes and runtime forbid, and what the user fixed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, AXIS_OF_SHORT, RULES
 from trainplan.costmodel.base import SpecError, did_you_mean, shortened
-from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.columns import BoolColumn, Column
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import RuntimeTraits, executed, traits_of
+from trainplan.costmodel.shard_groups import shard_codes
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""
@@ -68,6 +69,14 @@ def ranks_straddle() -> Rule:
     )
 
 
+DERIVED: Mapping[str, Callable[[LayoutTable], Column | BoolColumn]] = {
+    "stages": evenly,
+    "shard": shard_codes,
+}
+"""What `--fix` and `--exclude` compare where it is no column: groups are those of every row."""
+READ = {"shard": ("cp", "dp", "gtp", "dp_replicate", "replicas_share_optimizer", "zero_stage")}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A field of the layout held to one value (`--fix`) or kept from it (`--exclude`)."""
@@ -90,7 +99,9 @@ class Choice:
     @property
     def replicates(self) -> bool:
         """Does it ask for groups of shards under ZeRO-1, or for such that share the optimizer?"""
-        off = {"dp_replicate": 1, "replicas_share_optimizer": 0}.get(self.field, self.value)
+        off = {"dp_replicate": 1, "replicas_share_optimizer": 0, "shard": 0}.get(
+            self.field, self.value
+        )
         return self.value != off and not self.excluded
 
     @property
@@ -115,13 +126,14 @@ class Choice:
         def broken(job: Job, table: LayoutTable) -> BoolColumn:
             if self.anything:
                 return np.zeros(len(table), dtype=bool)
-            column = evenly(table) if self.field == "stages" else getattr(table, self.field)
+            derived = DERIVED.get(self.field)
+            column = derived(table) if derived else getattr(table, self.field)
             same = column == self.value
             return np.asarray(same if self.excluded else ~same)
 
         return Rule(
             name=f"{option} {self.text}",
-            columns=frozenset({self.field}),
+            columns=frozenset({self.field, *READ.get(self.field, ())}),
             broken=broken,
             says=f"not allowed by {option} {self.text}",
             source="your command line",

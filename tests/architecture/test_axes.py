@@ -16,7 +16,7 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.calibration import context_for, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, ShardSpec, stage_specs
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
@@ -55,6 +55,11 @@ SAMPLES = {
         on={"replicas_share_optimizer": True}, same={"dp": 4, "dp_replicate": 2, "zero_stage": 3}
     ),
     "hpz": Sample(on={"hpz": 2}, same={"dp": 4, "zero_stage": 3}),
+    "shard": Sample(
+        on={"shard": ShardSpec(weights=2, gradients=4, optimizer=8)},
+        off={"zero_stage": 3},
+        same={"dp": 8},
+    ),
     "egtp": Sample(on={"egtp": 2}, same={"dp": 4}, model="small-moe"),
     "sequence_parallel": Sample(on={"sequence_parallel": True}, same={"tp": 2}),
     "zero_stage": Sample(on={"zero_stage": 1}, off={"zero_stage": 0}, same={"dp": 4}),

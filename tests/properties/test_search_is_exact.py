@@ -69,6 +69,7 @@ def every_legal_layout(job):
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
         ("small-dense", "1x8:h100-sxm", 16, "deepspeed"),
+        ("small-dense", "2x2:a100-sxm-40gb", 8, "zero-topo"),
         ("small-seeing", "1x4:h100-sxm", 8, "torchtitan"),
     ],
 )

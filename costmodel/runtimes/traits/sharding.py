@@ -95,6 +95,8 @@ class Sharding:
     """HSDP: it shards over groups of the replicas where told to (`dp_replicate`)."""
     over_replicas: bool = False
     """HFSDP: under ZeRO-3 the copies of a shard may share out its optimizer."""
+    by_state: bool = False
+    """Weights, gradients and optimizer may be sharded over unlike numbers of ranks (`shard`)."""
     sums_copies_once: bool = False
     """HSDP sums gradients of the copies of a shard in the last backward pass of a step; else in
     every one."""

@@ -12,10 +12,10 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.shard_groups import groups_of
 from trainplan.costmodel.memory.states import block_params, rank_params
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes.registry import RUNTIMES, runtime_with, traits_of
+from trainplan.costmodel.shard_groups import groups_of
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules, rules_of_job

@@ -13,8 +13,8 @@ from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.shard_groups import groups_of
 from trainplan.costmodel.memory.states import RankParams, updated_params
+from trainplan.costmodel.shard_groups import groups_of
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
@@ -63,10 +63,8 @@ def test_members_of_a_group_are_as_far_apart_as_the_ranks_between_them(layout, r
     dense, expert = state_ranks(table, groups_of(table))
     assert (dense.scattered, dense.gathered, dense.stride) == (32 / replicas, 32 / replicas, 4)
     assert (expert.scattered, expert.gathered, expert.stride) == (8 / replicas, 8 / replicas, 16)
-    dense, expert = (one.wires(MACHINE) for one in (dense, expert))
-    assert (dense.copies.size, dense.copies.stride) == (replicas, 4 * 32 / replicas)
-    assert (expert.copies.size, expert.copies.stride) == (replicas, 16 * 8 / replicas)
-    assert (dense.shards, expert.shards) == (32 / replicas, 8 / replicas)
+    assert (dense.ranks, expert.ranks) == (32, 8)
+    assert (dense.updated, expert.updated) == (32 / replicas, 8 / replicas)
 
 
 @pytest.mark.parametrize(("options", "gradient_bytes"), [({}, 4), ({"gradient_dtype": "bf16"}, 2)])

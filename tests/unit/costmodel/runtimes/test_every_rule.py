@@ -17,7 +17,8 @@ from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
+from trainplan.costmodel.layout.codecs import Shards
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, ShardSpec, stage_specs
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
 from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes import EXPORTERS
@@ -97,6 +98,12 @@ def of(*several, **job):
 
 def tp(*degrees):
     return [{"tp": degree} for degree in degrees]
+
+
+def by_state(weights, gradients, optimizer):
+    """Columns of states over unlike numbers of ranks."""
+    shard = ShardSpec(weights=weights, gradients=gradients, optimizer=optimizer)
+    return {"shard": Shards().code(shard), "zero_stage": shard.zero_stage}
 
 
 def batch(m):
@@ -208,6 +215,25 @@ ROWS = {
     "runtime_shares_optimizers": (
         rows("torchtitan", {"replicas_share_optimizer": 1}),
         of({"replicas_share_optimizer": 1}) + rows("torchtitan", {}),
+    ),
+    "runtime_shards_by_state": (
+        rows("torchtitan", by_state(2, 4, 8)),
+        rows("zero-topo", by_state(2, 4, 8)) + rows("torchtitan", {}),
+    ),
+    "shards_divide_ranks": (
+        of({**by_state(2, 4, 8), "dp": 12}, {**by_state(2, 4, 8), "dp": 8, "gtp": 2})
+        + of({**by_state(2, 4, 8), "dp": 8, "ep": 8}, **experts()),
+        of({**by_state(2, 4, 8), "dp": 4, "cp": 4}, {"dp": 12, "gtp": 2})
+        + of({**by_state(2, 4, 8), "dp": 16, "ep": 2}, **experts()),
+    ),
+    "shards_are_said_once": (
+        of(
+            *({"dp": 16, **by_state(*sizes)} for sizes in ((2, 2, 16), (4, 4, 4), (1, 4, 4))),
+            {"dp": 16, **by_state(2, 4, 8), "zero_stage": 2},
+            {"dp": 16, **by_state(2, 4, 8), "dp_replicate": 2},
+            {"dp": 16, **by_state(2, 4, 8), "replicas_share_optimizer": 1},
+        ),
+        of(*({"dp": 16, **by_state(*sizes)} for sizes in ((2, 2, 8), (1, 4, 8), (2, 4, 16)))),
     ),
     "runtime_cuts_matrices": (rows("megatron-bridge", {"gtp": 2}), rows("nemo", {"egtp": 2})),
     "runtime_cuts_experts": (rows("torchtitan", {"egtp": 2}), rows("torchtitan", {"gtp": 2})),

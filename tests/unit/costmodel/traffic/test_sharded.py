@@ -13,12 +13,12 @@ from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.shard_groups import groups_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
+from trainplan.costmodel.shard_groups import groups_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import state_ranks, step_traffic
 from trainplan.costmodel.traffic.sharded import Unit, overlapped_layer, sharded_traffic

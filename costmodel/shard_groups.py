@@ -11,8 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates, remembered
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.layout import SHARD_BITS
 from trainplan.costmodel.layouts import LayoutTable
+
+STATES = 3
+"""Weights, gradients, optimizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ def groups_of(table: LayoutTable) -> tuple[ShardGroups, ShardGroups]:
     routed = table.tp * table.cp * table.dp / (table.etp * table.ep)
     expert = np.maximum(1.0, routed / copies / table.egtp)
     every = np.maximum(1.0, routed / table.egtp)
-    return _groups(table, dense, table.dp * table.cp / table.gtp), _groups(table, expert, every)
+    found = _groups(table, dense, table.dp * table.cp / table.gtp), _groups(table, expert, every)
+    return (_by_state(table, found[0]), _by_state(table, found[1])) if table.shard.any() else found
 
 
 def _groups(table: LayoutTable, shards: FloatColumn, ranks: FloatColumn) -> ShardGroups:
@@ -60,6 +65,38 @@ def _groups(table: LayoutTable, shards: FloatColumn, ranks: FloatColumn) -> Shar
         optimizer=np.where(stage >= 1, updated, 1.0),
         ranks=ranks,
     )
+
+
+def _by_state(table: LayoutTable, groups: ShardGroups) -> ShardGroups:
+    """Of rows that say `shard`: as many copies of each state as of dense ones.
+
+    Source: derived; a rank of `dp * cp` has a copy of everything in as many ranks as share one.
+    """
+    usual = np.stack([groups.weights, groups.gradients, groups.optimizer])
+    sizes = np.maximum(1.0, groups.ranks * said_sizes(table) / (table.dp * table.cp))
+    weights, gradients, optimizer = np.where(table.shard > 0, sizes, usual)
+    return ShardGroups(weights, gradients, optimizer, groups.ranks)
+
+
+def said_sizes(table: LayoutTable) -> IntColumn:
+    """Ranks that share weights, gradients and optimizer by `shard`; shape (state, row)."""
+    places = SHARD_BITS * np.arange(STATES)[:, None]
+    return np.asarray(np.maximum(1, table.shard >> places & ((1 << SHARD_BITS) - 1)))
+
+
+def shard_codes(table: LayoutTable) -> IntColumn:
+    """Ranks that share each dense state, coded as `shard`, of all rows. Source: `Shards.code`."""
+    dense, _ = groups_of(table)
+    sizes = enumerate((dense.weights, dense.gradients, dense.optimizer))
+    codes = [size.astype(np.int64) << SHARD_BITS * place for place, size in sizes]
+    return np.asarray(np.sum(codes, axis=0))
+
+
+def shard_columns(table: LayoutTable) -> tuple[IntColumn, ...]:
+    """Columns that decide about groups, beside the degrees; those that no row sets left out."""
+    rare = (table.replicas_share_optimizer, table.shard)
+    said = (column for column in rare if column.any())
+    return (table.dp_replicate, table.zero_stage, table.hpz, *said)
 
 
 @remembered
