@@ -34,7 +34,7 @@ def _found(modules):
 
 
 KEYS = ["sc21", "selective", "moe", "megascale", "torchtitan", "zero-bubble"]
-COMMANDS = ["offload", "states", "length", "others"]
+COMMANDS = ["offload", "states", "length", "others", "goodput"]
 
 
 @pytest.mark.parametrize("key", [*KEYS, *COMMANDS])
