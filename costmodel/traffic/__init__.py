@@ -5,6 +5,7 @@ and 3 do in every pass.
 
 contention_of: seconds that a second of traffic beside compute adds.
 CPU_ADAM_PARAMS_PER_SECOND: parameters one node's CPUs update in a second.
+engine_sent_bytes: as `sent_bytes`, of weights and gradients under DeepSpeed's ZeRO-3.
 exposed_seconds: seconds by which the traffic of the ranks outlasts the pipeline.
 matrix_traffic: gathers and scatters of generalised tensor parallelism.
 free_window: half the time of a decoder layer that its own traffic does not use.
@@ -60,3 +61,4 @@ from trainplan.costmodel.traffic.sharded import (
     sharded_traffic,
 )
 from trainplan.costmodel.traffic.update import rank_update_seconds, step_seconds
+from trainplan.costmodel.traffic.zero_plus_plus import engine_sent_bytes

@@ -13,16 +13,19 @@ Source: Wang et al., arXiv:2306.10013, section 3; deepspeedai/DeepSpeed @edaa722
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16
-from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Rate, choose, collective_rate, group
 from trainplan.costmodel.kernels import streaming_bytes_per_second
-from trainplan.costmodel.traffic.data_parallel import Wires
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import num_microbatches
+from trainplan.costmodel.traffic.data_parallel import Wires, gradient_message_bytes
 
 BITS = 8 * BYTES_BF16
 """Of weights and gradients that are not quantised."""
@@ -105,3 +108,26 @@ def _two_hops(candidates: Candidates, bits: int, ranks: FloatColumn) -> Rate:
         first.seconds_per_root_byte + then.seconds_per_root_byte,
     )
     return _quantised(both, bits, moved / streaming_bytes_per_second(machine))
+
+
+def engine_sent_bytes(
+    on: Context, layout: Layout, params: float
+) -> Mapping[tuple[str, str], float]:
+    """Bytes that a rank hands to each operation of a group in a step, under ZeRO-3.
+
+    `params` weights are gathered in both passes of every micro batch, scales left out. Source: as
+    this module; tests/runtimes/test_zero_plus_plus.py counts them under the engine itself.
+    """
+    options, node = on.job.options, on.machine.gpus_per_node
+    often = num_microbatches(on.job, layout)
+    width = gradient_message_bytes(on.machine, on.traits)
+    gathered = params * (options.weight_bits or 8 * on.machine.storage_bytes) / 8
+    first = 1 if layout.hpz > 1 else 2 * often
+    sent = {("dp", "all_gather"): first * gathered}
+    if layout.hpz > 1:
+        sent["hpz", "all_gather"] = (2 * often - 1) * gathered
+    if options.gradient_bits and layout.dp * layout.cp > node:
+        exchanged = often * params * options.gradient_bits / 8
+        sent["dp in nodes", "all_to_all"] = exchanged
+        return {**sent, ("dp of nodes", "all_to_all"): exchanged / node}
+    return {**sent, ("dp", "reduce_scatter"): often * params * width}

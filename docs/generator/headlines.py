@@ -15,6 +15,7 @@ from headlines_moe import experts
 from headlines_scaling import megascale
 from headlines_torchtitan import torchtitan
 from headlines_zero_bubble import zero_bubble
+from headlines_zero_plus_plus import zero_plus_plus
 
 from trainplan.cli.words import percent
 from trainplan.costmodel.documents.measured_run import MeasuredRun
@@ -37,7 +38,7 @@ is not stated well enough to be a command, or nothing was measured.
   speech. Optimizers: APOLLO, Muon, SOAP.
 * Machines: Frontier's MI250X, ZAYA1's MI300X, Gaudi 2: collectives are assumed."""
 COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
-ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble)
+ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble, zero_plus_plus)
 
 
 def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:

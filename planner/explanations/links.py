@@ -19,14 +19,17 @@ from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.traffic import gradient_message_bytes, sent_bytes, stages_of
+from trainplan.costmodel.traffic import (
+    engine_sent_bytes,
+    gradient_message_bytes,
+    sent_bytes,
+    stages_of,
+)
 
 OPERATIONS = {"all_to_all": "alltoall", "send": "p2p"}
 """Operations by their names in `comm.collectives`, where these are others."""
 RING = "ring"
 """Messages to the next rank of a group."""
-IN_NODES, OF_NODES = "dp in nodes", "dp of nodes"
-"""Both exchanges of gradients in few bits."""
 PLAIN = ("full_attention", "sliding_attention")
 """Mixers whose bytes are counted."""
 
@@ -91,8 +94,8 @@ def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
             layout.etp * layout.ep * layout.egtp,
         ),
         "hpz": (layout.hpz, layout.tp),
-        IN_NODES: (hops if nodes > 1 else 1, 1),
-        OF_NODES: (nodes if hops else 1, node),
+        "dp in nodes": (hops if nodes > 1 else 1, 1),
+        "dp of nodes": (nodes if hops else 1, node),
     }
     for axis, (size, stride) in sizes.items():
         if size > 1:
@@ -165,7 +168,7 @@ def _counted(on: Context, layout: Layout) -> Iterator[str]:
     if layout.zero_stage < 3 or layout.recompute != "full":
         yield from ("dp", "expert dp") if layout.dp_replicate == 1 else ()
         if on.traits.sharding.zero_plus_plus:
-            yield from ("hpz", IN_NODES, OF_NODES)
+            yield from ("hpz", "dp in nodes", "dp of nodes")
     if not runtime(job.runtime).on_megatron_core:
         return
     yield from ("pp", "etp")
@@ -228,31 +231,9 @@ def _states(
         return {(axis, reduction): times * gradient, (axis, "all_gather"): width * whole}
     again = within if sharding.ends_at_root else whole
     if sharding.zero_plus_plus and axis == "dp" and stage == 3:
-        return _plus_plus(on, layout, whole)
+        return engine_sent_bytes(on, layout, whole)
     gathered = machine.storage_bytes * (whole + again * (stage == 3))
     return {(axis, reduction): often * gradient, (axis, "all_gather"): often * gathered}
-
-
-def _plus_plus(on: Context, layout: Layout, params: float) -> Mapping[tuple[str, str], float]:
-    """Under ZeRO-3 of such an engine.
-
-    Source: as `costmodel.traffic.zero_plus_plus`: of two gathers in each micro batch the first one
-    of a step alone is from all ranks where there is a second copy.
-    """
-    options, often = on.job.options, num_microbatches(on.job, layout)
-    node = on.machine.gpus_per_node
-    bits = options.weight_bits or 8 * on.machine.storage_bytes
-    gathered, again = bits / 8 * params, 2 * often - 1
-    first = 1 if layout.hpz > 1 else 2 * often
-    sent = {("dp", "all_gather"): first * gathered}
-    if layout.hpz > 1:
-        sent["hpz", "all_gather"] = again * gathered
-    if options.gradient_bits and layout.dp * layout.cp > node:
-        exchanged = often * options.gradient_bits / 8 * params
-        local = {(IN_NODES, "all_to_all"): exchanged, (OF_NODES, "all_to_all"): exchanged / node}
-        return {**sent, **local}
-    whole = often * gradient_message_bytes(on.machine, on.traits) * params
-    return {**sent, ("dp", "reduce_scatter"): whole}
 
 
 def _context(on: Context, layout: Layout, rank: int) -> Mapping[tuple[str, str], float]:

@@ -33,7 +33,7 @@ def _found(modules):
     return {one.key: one for one in headlines}
 
 
-KEYS = ["sc21", "selective", "moe", "megascale", "torchtitan", "zero-bubble"]
+KEYS = ["sc21", "selective", "moe", "megascale", "torchtitan", "zero-bubble", "zero-plus-plus"]
 COMMANDS = ["offload", "states", "length", "others", "goodput"]
 
 
