@@ -1,6 +1,7 @@
 """`plan estimate`: what one layout costs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
@@ -15,11 +16,13 @@ with imported_on_answer():
     from trainplan.cli.values import Question, parse_layout
     from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError
+    from trainplan.costmodel.calibration import machine_for
     from trainplan.costmodel.layout import Layout
+    from trainplan.costmodel.outer import island_job, with_rounds
     from trainplan.planner.cases import Case
     from trainplan.planner.comparisons import Remedy, Side, remedies
     from trainplan.planner.goals import SearchContext, part_alone
-    from trainplan.planner.plan import SearchOptions
+    from trainplan.planner.plan import OuterStep, SearchOptions
     from trainplan.planner.questions import estimate as estimate_of
     from trainplan.planner.questions import facts_of, layout_notes
 
@@ -54,10 +57,15 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     recompute_modules recompute_method recompute_num_layers offload offload_modules stages
     (layers of every virtual stage, such as 2+3*10+0).
     """
-    job = question.job
+    measured, job = question.measured, island_job(question.job)
     chosen = parse_layout(layout, job.cluster)
-    measured = question.measured
     estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)
+    rounds = with_rounds(job, machine_for(job, measured), estimate.step_time_s)
+    if rounds != job:
+        job = rounds
+        estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)
+    question = replace(question, job=job)
+    outer = OuterStep.of(job, machine_for(job, measured), estimate)
     alongside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     notes = (*alongside, *layout_notes(job, chosen, estimate, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
@@ -68,8 +76,8 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         notes = (*part_alone(SearchContext.of(job, options, measured, clock), estimate), *notes)
     spent, settings = facts_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
-    page = screen(estimate, side, notes, found, spent=spent, settings=settings)
-    document = EstimateDocument.of(side, notes, found or (), (spent, settings)).json()
+    page = screen(estimate, side, notes, found, spent=spent, settings=settings, outer=outer)
+    document = EstimateDocument.of(side, notes, found or (), (spent, settings), outer).json()
     answer(document, page, as_json=as_json)
 
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, get_args
 
 import click
@@ -36,6 +36,7 @@ with imported_on_answer():
     from trainplan.cli.values import Destination, Question, parse_choices, parse_layout, place_of
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout
+    from trainplan.costmodel.outer import island_job
     from trainplan.costmodel.step import Estimate
     from trainplan.planner import questions
     from trainplan.planner.cases import Case
@@ -245,8 +246,8 @@ def command(
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
         return
-    job = question.job
-    own = _priced(question, baseline, options.margin(job)) if baseline else None
+    job, margin = question.job, options.margin(question.job)
+    own = _priced(question, baseline, margin) if baseline and not job.outer else None
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         result = questions.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
@@ -255,6 +256,8 @@ def command(
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
+        if baseline and job.outer:
+            own = _priced(_as_joined(question, plan), baseline, margin)
         _show(plan, own, destination, trainer=options.trainer, verbose=verbose)
         destination.write_report(plan_json(plan), question.measured)
     if clock.stopped:
@@ -317,8 +320,11 @@ def _choices(
     destination: Destination,
     time_limit: float,
 ) -> None:
+    job = island_job(question.job)
+    if job.outer and job.outer.every is None:
+        raise SpecError("--pareto compares rounds of one length: give --outer-every STEPS")
     with _stopping(time_limit) as clock:
-        result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
+        result = unbeaten_by_any(job, pair, options, clock, question.measured)
     document = pareto_json(result)
     answer(document, screen(result), as_json=destination.as_json)
     destination.write_report(document, question.measured)
@@ -364,6 +370,12 @@ def _priced(question: Question, text: str, margin: float) -> Baseline:
         layout = parse_layout(text, job.cluster)
         estimate = estimate_of(job, layout, measured, memory_margin=margin)
     return Baseline(layout, estimate)
+
+
+def _as_joined(question: Question, plan: Plan) -> Question:
+    """The question on an island of the plan, with its rounds."""
+    outer = {"outer": plan.job.outer}
+    return replace(question, job=island_job(question.job).model_copy(update=outer))
 
 
 def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:

@@ -18,7 +18,7 @@ from trainplan.planner.documents import (
     of_priced,
 )
 from trainplan.planner.evidence import Evidence, evidence_of
-from trainplan.planner.plan import Infeasible, Spent
+from trainplan.planner.plan import Infeasible, OuterStep, Spent
 from trainplan.planner.settings import Assumed
 
 
@@ -82,6 +82,8 @@ class InfeasibleDocument(OfJob):
 class EstimateDocument(OfJob, Priced):
     """What one layout costs."""
 
+    outer_step: OuterStep | None
+    """Islands that take local steps, of which `cluster` and the batch are one; null: no islands."""
     evidence: Evidence | None
     """How far the answer is from what was ever measured; `plan estimate --json` has it, too."""
     spent: Spent
@@ -101,11 +103,13 @@ class EstimateDocument(OfJob, Priced):
         notes: tuple[str, ...],
         remedies: Sequence[LegalLayout],
         facts: tuple[Spent, tuple[Assumed, ...]],
+        outer: OuterStep | None,
     ) -> Self:
         """Of a layout that was priced."""
         return cls(
             **of_job(side.job),
             **of_priced(side.job, side),
+            outer_step=outer,
             evidence=evidence_of(side.job, side.layout),
             spent=facts[0],
             assumed=facts[1],

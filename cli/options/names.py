@@ -88,6 +88,12 @@ hpz= shard=
 PRECISIONS = _names("""
 bf16 fp16 fp32 tf32 fp8 mxfp8 nvfp4
 """)
+ALLOWED = _names("""
+diloco
+""")
+OUTER_TYPES = _names("""
+fp32 bf16 fp16 int8
+""")
 PACKINGS = _names("""
 none greedy balanced
 """)

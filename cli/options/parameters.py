@@ -29,6 +29,7 @@ PUBLISHED = "published"
 """How often nodes of such GPUs failed in a published run, which the catalog knows."""
 MOST_KG_PER_KWH = 10
 _DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?", re.ASCII)
+_STEPS = re.compile(r"[1-9]\d{0,5}", re.ASCII)
 MOST_BYTES = 2**50
 _PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%", re.ASCII)
 
@@ -183,6 +184,24 @@ def gb_per_s(context: click.Context, parameter: click.Parameter, value: str | No
     if not rate:
         raise click.BadParameter(f"{value[:40]!r} is no speed: write 50GB/s")
     return rate / GB
+
+
+def step_count(
+    *words: str,
+) -> Callable[[click.Context, click.Parameter, str | None], int | str | None]:
+    """Callback of a number of steps, or of one of some words."""
+
+    def read(
+        context: click.Context, parameter: click.Parameter, value: str | None
+    ) -> int | str | None:
+        if value is None or value in words:
+            return value
+        if not _STEPS.fullmatch(value):
+            known = f"1 to 999999, {' or '.join(words)}"
+            raise click.BadParameter(f"{value[:40]!r} is no number of steps: write {known}")
+        return int(value)
+
+    return read
 
 
 def carbon_intensity(

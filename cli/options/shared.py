@@ -7,10 +7,12 @@ import click
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
+    ALLOWED,
     DEFAULT_RUNTIME,
     FIT_CHANCE,
     LARGEST_SIZE,
     OPTIMIZERS,
+    OUTER_TYPES,
     PACKINGS,
     RUNTIME_OPTIONS,
     RUNTIMES,
@@ -25,6 +27,7 @@ from trainplan.cli.options.parameters import (
     carbon_intensity,
     job_option,
     limit_seconds,
+    step_count,
     token_count,
 )
 from trainplan.cli.options.where import OFFERS, WHERE, needs_a_machine, needs_machine_and_length
@@ -164,6 +167,48 @@ LOSS_TOKENS = click.option(
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
 )
+OUTER = (
+    click.option(
+        "--allow",
+        type=OneOf("change of the training", ALLOWED),
+        multiple=True,
+        help="What may change the training. diloco: islands (equal groups of nodes, or --islands) "
+        "take local steps alone and are joined by outer steps.",
+    ),
+    click.option(
+        "--islands",
+        type=IntRange(2, 1 << 16),
+        metavar="N",
+        help="With --allow diloco: equal parts of the nodes.  [default: the cluster's groups]",
+    ),
+    click.option(
+        "--outer-every",
+        callback=step_count("free"),
+        shell_complete=completions.names(("free",)),
+        metavar="STEPS|free",
+        help="With --allow diloco: local steps between outer steps; free are the fewest with 95 % "
+        "of the time in local steps.  [default: free]",
+    ),
+    click.option(
+        "--outer-dtype",
+        type=OneOf("type", OUTER_TYPES),
+        help="With --allow diloco: outer gradients on the wire.  [default: fp32]",
+    ),
+    click.option(
+        "--outer-overlap",
+        callback=step_count("none", "eager"),
+        shell_complete=completions.names(("none", "eager")),
+        metavar="none|STEPS|eager",
+        help="With --allow diloco: local steps behind which an outer step may hide; eager: all "
+        "until the next.  [default: none]",
+    ),
+    click.option(
+        "--outer-fragments",
+        type=IntRange(1, 1_000_000),
+        metavar="N",
+        help="With --allow diloco: parts of the model that are joined in turn.  [default: 1]",
+    ),
+)
 CARBON = click.option(
     "--carbon",
     "kg_co2_per_kwh",
@@ -255,6 +300,7 @@ def job_options(*, length_required: bool) -> Decorator:
         RUNTIME_OPTION,
         RESERVE,
         RESERVE_HOST,
+        *OUTER,
         CARBON,
         PUE,
         PROFILE,

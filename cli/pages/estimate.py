@@ -16,13 +16,14 @@ from trainplan.cli.pages.parts.headline import (
     job_line,
     refusals,
 )
+from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Remedy, Side
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.plan import Spent
+from trainplan.planner.plan import OuterStep, Spent
 from trainplan.planner.settings import Assumed
 
 
@@ -34,10 +35,12 @@ def estimate_page(
     *,
     spent: Spent,
     settings: tuple[Assumed, ...],
+    outer: OuterStep | None = None,
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     job, layout = side.job, side.layout
     cannot, chosen = refusals(job, notes), chosen_lines(job, notes)
+    chosen = (*island_lines(outer), *chosen)
     yield headline(job, layout, estimate, *chosen, spent=spent, cannot=cannot)
     fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))

@@ -23,6 +23,7 @@ from trainplan.cli.pages.parts.headline import (
     refusals,
     tightest_text,
 )
+from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
     WORDS,
@@ -71,7 +72,7 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     stated = tuple(objective_lines(plan))
     first = plan.certificate.objective.name in ASKS_A_NUMBER
     before, after = (stated, ()) if first else ((), stated)
-    chosen = chosen_lines(plan.job, plan.notes)
+    chosen = (*island_lines(plan.outer_step), *chosen_lines(plan.job, plan.notes))
     alongside = {"before": before, "cannot": cannot}
     yield headline(
         plan.job, best.layout, best.estimate, *after, *chosen, spent=plan.spent, **alongside

@@ -1,6 +1,6 @@
 """What tools are asked of a job: what is trained, where and with what."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -159,5 +159,31 @@ class OfJob(Request):
     )
     reserve_host: str | None = Field(
         None, description="Memory of the host of every node left to it.", examples=["200GiB"]
+    )
+    allow: list[Literal["diloco"]] = Field(
+        [],
+        description="What may change the training. diloco: islands (equal groups of nodes, or "
+        "`islands` of them) take local steps alone and are joined by outer steps.",
+    )
+    islands: int | None = Field(None, ge=2, description="With diloco: equal parts of the nodes.")
+    outer_every: str | None = Field(
+        None,
+        description="With diloco: local steps between outer steps; free: the fewest with 95 % of "
+        "the time in local steps.",
+        examples=["100", "free"],
+    )
+    outer_dtype: str | None = Field(
+        None,
+        description="With diloco: outer gradients on the wire.",
+        json_schema_extra=one_of(*names.OUTER_TYPES, None),
+    )
+    outer_overlap: str | None = Field(
+        None,
+        description="With diloco: local steps behind which an outer step may hide: none, a number, "
+        "or eager, all until the next.",
+        examples=["eager"],
+    )
+    outer_fragments: int | None = Field(
+        None, ge=1, description="With diloco: parts of the model that are joined in turn."
     )
     profile: Profiles = ()

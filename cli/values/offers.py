@@ -9,6 +9,7 @@ import click
 from pydantic import Field
 
 from trainplan.cli.files import Document, is_there, read_document, read_text
+from trainplan.cli.values.islands import FIELDS, with_islands
 from trainplan.cli.values.stated import Question, question
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Spec
@@ -43,13 +44,20 @@ class OfferList(Spec):
     offers: tuple[Offered, ...] = Field(min_length=1, max_length=MOST)
 
 
-def question_of(*, offers: str | None = None, **stated: object) -> Question:
+def question_of(
+    *, offers: str | None = None, allow: tuple[str, ...] = (), **stated: object
+) -> Question:
     """The job of the options, on the first of the offers where there are some, with all of them.
 
     Raises:
         PlanError: As `question`, or offers are wrong or stand beside another cluster.
     """
-    build: Callable[..., Question] = question
+    outer = {name: stated.pop(name, None) for name in FIELDS}
+
+    def build(**fields: object) -> Question:
+        made: Callable[..., Question] = question
+        return with_islands(made(**fields), allow, outer)
+
     if offers is None:
         return build(**stated)
     if given := [name for name in STATED if stated.get(name) is not None]:

@@ -264,13 +264,12 @@ class Job(Spec):
     may_shard_matrices: bool = False
     """A search tries `gtp` and `egtp`, too."""
     outer: OuterSpec | None = None
-    """The cluster is one of several islands that train alone between outer steps; null: it is all
-    there is."""
+    """Islands that train alone between outer steps; null: there is one cluster."""
 
     @property
     def islands(self) -> int:
-        """Equal clusters that train together, each with a batch of its own."""
-        return self.outer.islands if self.outer else 1
+        """Clusters like `cluster` that train together, each with a batch of its own."""
+        return ((self.outer.is_parted and self.outer.islands) or 1) if self.outer else 1
 
     @property
     def num_gpus(self) -> int:

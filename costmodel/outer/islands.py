@@ -3,7 +3,7 @@
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
-from trainplan.costmodel.job import Job, OuterSpec
+from trainplan.costmodel.job import Job
 
 
 def island_count(cluster: ClusterSpec) -> int:
@@ -11,16 +11,16 @@ def island_count(cluster: ClusterSpec) -> int:
     return len(cluster.groups) if _alike(cluster) else 1
 
 
-def island_job(job: Job, outer: dict[str, object], islands: int | None = None) -> Job:
-    """The job of one of the islands of its cluster: by default each group of nodes is one.
-
-    `outer` are the fields of `OuterSpec` but for the islands and the links between them.
+def island_job(job: Job) -> Job:
+    """The job of one of the islands of its cluster; of what is parted, or has none, the job itself.
 
     Raises:
-        SpecError: The cluster, the batch or the tokens do not make equal islands.
+        SpecError: The cluster, the batch or the model do not make equal islands.
     """
-    cluster, training = job.cluster, job.training
-    count = islands or island_count(cluster)
+    outer, cluster, training = job.outer, job.cluster, job.training
+    if outer is None or outer.is_parted:
+        return job
+    count = outer.islands or island_count(cluster)
     if count < 2:
         reason = "its groups are unlike" if len(cluster.groups) > 1 else "it is one group"
         raise SpecError(
@@ -36,15 +36,13 @@ def island_job(job: Job, outer: dict[str, object], islands: int | None = None) -
         raise SpecError(
             "outer steps are priced where every weight is trained: leave --train out, or islands"
         )
-    group, link = _island(cluster, count), _link(cluster)
+    alone = {"groups": (_island(cluster, count),), "between_groups": None}
     size = training.global_batch_size // count
-    alone = {"groups": (group,), "between_groups": None}
-    spec = OuterSpec.model_validate({**outer, "islands": count, **link})
     return job.model_copy(
         update={
             "cluster": cluster.model_copy(update=alone),
             "training": training.model_copy(update={"global_batch_size": size}),
-            "outer": spec,
+            "outer": outer.model_copy(update={"islands": count, **_link(cluster)}),
         }
     )
 

@@ -1,4 +1,4 @@
-"""The outer step of a job on its machine, and what its optimizer keeps."""
+"""The sync of the islands of a job, on its machine, and what the outer optimizer keeps."""
 
 from dataclasses import dataclass, replace
 
@@ -6,43 +6,79 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import Job, OuterSpec
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model import num_parameters
-from trainplan.costmodel.outer.outer_step import hidden_steps, sent_bytes, sync_seconds
+from trainplan.costmodel.outer.outer_step import (
+    exposed_seconds,
+    fewer_bytes,
+    fewest_steps,
+    hidden_steps,
+    sent_bytes,
+    sync_seconds,
+    utilisation,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class OuterStep:
+class Sync:
     """What joins the islands once in a round of local steps."""
 
-    spec: OuterSpec
+    outer: OuterSpec
     sent_bytes: float
     """That an island sends in a round."""
-    sync_s: float
-    """Seconds in which all of it crosses."""
+    seconds: float
+    """In which all of it crosses."""
+
+    def steps(self, step_s: float) -> int:
+        """Local steps of a round: as stated, else the fewest that keep the islands busy."""
+        return self.outer.every or fewest_steps(self.seconds, step_s, self.outer)
+
+    def exposed_seconds(self, step_s: float) -> float:
+        """Seconds of a round that wait for it. Source: `exposed_seconds`."""
+        return exposed_seconds(self.seconds, step_s, self.outer, self.steps(step_s))
+
+    def utilisation(self, step_s: float) -> float:
+        """Share of the time in local steps. Source: `utilisation`."""
+        return utilisation(self.seconds, step_s, self.outer, self.steps(step_s))
+
+    def fewer_bytes(self, step_s: float) -> float:
+        """Times fewer bytes than an all-reduce after each step. Source: `fewer_bytes`."""
+        return fewer_bytes(self.outer, self.steps(step_s))
 
 
-def outer_of(job: Job, machine: Machine) -> OuterStep | None:
-    """The outer step of a job; null: it has none."""
+def sync_of(job: Job, machine: Machine) -> Sync | None:
+    """The sync of the islands of a job; null: it is of no island."""
     outer = job.outer
-    if outer is None:
+    if outer is None or not outer.is_parted:
         return None
     params = num_parameters(job.model)
     nodes = sum(group.num_nodes for group in job.cluster.groups)
     efficiency = machine.constants.nic_efficiency
     seconds = sync_seconds(params, outer, nodes=nodes, efficiency=efficiency)
-    return OuterStep(outer, sent_bytes(params, outer), seconds)
+    return Sync(outer, sent_bytes(params, outer), seconds)
 
 
 def with_outer(machine: Machine, job: Job) -> Machine:
-    """The machine with the outer steps of a job, of which every local step bears its share.
+    """The machine with the syncs of a job's islands, of which every local step bears its share.
 
-    Free numbers of steps add nothing: they are chosen by what a local step takes.
+    A free number of steps adds nothing: it is chosen by what a local step takes.
     """
-    found = outer_of(job, machine)
-    if found is None or found.spec.every is None:
+    found = sync_of(job, machine)
+    if found is None or found.outer.every is None:
         return machine
-    steps = found.spec.every
-    hidden = hidden_steps(found.spec, steps) / steps
-    return replace(machine, outer_seconds=found.sync_s / steps, outer_hidden=hidden)
+    steps = found.outer.every
+    hidden = hidden_steps(found.outer, steps) / steps
+    return replace(machine, outer_seconds=found.seconds / steps, outer_hidden=hidden)
+
+
+def with_rounds(job: Job, machine: Machine, step_s: float) -> Job:
+    """The job with its local steps between syncs, by what one takes, where they are free.
+
+    Source: `fewest_steps`.
+    """
+    found = sync_of(job, machine)
+    if found is None or found.outer.every is not None:
+        return job
+    outer = found.outer.model_copy(update={"every": found.steps(step_s)})
+    return job.model_copy(update={"outer": outer})
 
 
 def state_bytes_per_param(outer: OuterSpec) -> tuple[float, float]:

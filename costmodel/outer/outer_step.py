@@ -27,6 +27,7 @@ def sent_bytes(num_parameters: float, outer: OuterSpec) -> float:
     Source: ring all-reduce among M islands (Patarasuk and Yuan, 2009), of
     arXiv:2311.08105 algorithm 1, line 12.
     """
+    assert outer.islands, "the islands are known once the job is parted"
     share = 2 * (outer.islands - 1) / outer.islands
     return share * num_parameters * BYTES[outer.dtype]
 
@@ -48,6 +49,8 @@ def sync_seconds(
     Source: `sent_bytes` over the links of all nodes of an island, and 2 (M - 1) messages in a row
     of each fragment.
     """
+    assert outer.islands, "the islands are known once the job is parted"
+    assert outer.gb_per_s, "and the link between them"
     speed = nodes * outer.gb_per_s * GB * efficiency
     messages = 2 * (outer.islands - 1) * outer.fragments
     return sent_bytes(num_parameters, outer) / speed + messages * outer.latency_us * MICROSECOND

@@ -308,7 +308,9 @@ def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     local = local_seconds(machine, seconds)
     if not machine.outer_seconds:
         return local
-    return np.maximum(local, machine.outer_seconds + (1 - machine.outer_hidden) * local)
+    if not machine.outer_hidden:
+        return local + machine.outer_seconds
+    return local + np.maximum(0.0, machine.outer_seconds - machine.outer_hidden * local)
 
 
 def without_overhead(machine: Machine, seconds: float) -> float:

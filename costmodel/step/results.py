@@ -179,6 +179,10 @@ class Memory:
         """What is left on the fullest rank."""
         return self.capacity_bytes - self.peak_reserved_bytes
 
+    def leaves(self, share: float) -> bool:
+        """Is such a share of the memory of the fullest GPU free?"""
+        return self.headroom_bytes >= share * self.capacity_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class LaneUse:

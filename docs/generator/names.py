@@ -25,6 +25,7 @@ from trainplan.costmodel.job.job import (
     Precision,
     StatePrecision,
 )
+from trainplan.costmodel.job.outer import OuterType
 from trainplan.costmodel.layout.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
@@ -93,6 +94,8 @@ NAMES: Mapping[str, Iterable[str]] = {
     "MACHINES": machines(),
     "LAYOUT_FIELDS": [f"{axis.option}={'|'.join(_values(axis))}" for axis in AXES],
     "PRECISIONS": get_args(Precision),
+    "ALLOWED": ("diloco",),
+    "OUTER_TYPES": get_args(OuterType),
     "PACKINGS": get_args(Packing),
     "OPTIMIZERS": tuple(OPTIMIZERS),
     "STATE_PRECISIONS": get_args(StatePrecision),

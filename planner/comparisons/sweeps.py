@@ -161,10 +161,10 @@ def _point(
     job, best, goodput = case.job, outcome.best, goodput_of(case.job)
     on = SearchContext.of(job, case.options, case.measured, budget) if best else None
     alone = part_alone(on, best.estimate) if on and best else ()
-    tokens = real_tokens_per_step(job.training) / stretch_of(job)
+    tokens = job.islands * real_tokens_per_step(job.training) / stretch_of(job)
     speed = tokens / best.estimate.step_time_s if best else None
     share = None if goodput is None else goodput.fraction
-    return Point(settings, job.cluster.num_gpus, outcome, speed, None, None, share, "".join(alone))
+    return Point(settings, job.num_gpus, outcome, speed, None, None, share, "".join(alone))
 
 
 def _changed(case: Case, settings: Sequence[Setting], *, weak: bool) -> Case | PlanError:

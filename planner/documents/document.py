@@ -26,6 +26,7 @@ from trainplan.planner.plan import (
     Apart,
     Certificate,
     OtherSchedule,
+    OuterStep,
     Plan,
     Source,
     Spent,
@@ -262,6 +263,9 @@ class PlanDocument(OfJob):
     apart: Apart | None
     """A tower on GPUs of its own (`--fix tower=apart`): the split, both steps, what is proved;
     null: there is none. `cluster` is then that of the decoder."""
+    outer_step: OuterStep | None
+    """Islands that take local steps, of which `cluster` and the batch are one; or what they would
+    make of the plan (`chosen` is false); null: there are none, or they are no faster."""
     evidence: Evidence | None
     """How far the answer is from what was ever measured; `plan estimate --json` has it, too."""
     spent: Spent | None

@@ -9,11 +9,11 @@ changes_training: what of a job trains other weights from the same data.
 FREE: of the memory of a GPU, what a careful user keeps.
 finite: the number as JSON has it.
 Infeasible: the answer where nothing fits, with reasons and changes that help.
-leaves_room: is a tenth of the memory of the fullest GPU free?
 Name: objectives of a search.
 NotTaken: the best layout without the rules of evidence, which breaks some.
 NO_EXPORT: the note of a plan with a tower on GPUs of its own.
 OtherSchedule: the chosen layout under a schedule that the runtime does not execute.
+OuterStep: rounds of local steps of islands, and the sync that ends each.
 Plan: a chosen layout, its estimate, the alternatives, and the proof.
 Reserve: what the memory left to another tenant costs.
 Rung: the longest sequence with some techniques that save memory.
@@ -32,6 +32,7 @@ UnevenStages: what was found and proven where stages may hold any number of laye
 from trainplan.planner.plan.apart import NO_EXPORT, Apart, SplitTried
 from trainplan.planner.plan.changes_training import changes_training
 from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.outer_step import OuterStep
 from trainplan.planner.plan.plan import (
     FREE,
     Candidate,
@@ -41,7 +42,6 @@ from trainplan.planner.plan.plan import (
     Plan,
     Source,
     UnevenStages,
-    leaves_room,
 )
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.spent import Spent

@@ -6,9 +6,10 @@ from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, Schedule
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step import Estimate, Memory
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
+from trainplan.planner.plan.outer_step import OuterStep
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import Reserve, Target, Trusted
@@ -16,11 +17,6 @@ from trainplan.planner.settings import Assumed
 
 FREE = 0.1
 """Of the memory of a GPU, what a careful user keeps. Source: assumed."""
-
-
-def leaves_room(memory: Memory) -> bool:
-    """Is a tenth of the memory of the fullest GPU free?"""
-    return memory.headroom_bytes >= FREE * memory.capacity_bytes
 
 
 class Candidate(Spec):
@@ -40,7 +36,7 @@ class Candidate(Spec):
     @property
     def is_roomy(self) -> bool:
         """Does it leave a tenth of the memory of the fullest GPU free?"""
-        return leaves_room(self.estimate.memory)
+        return self.estimate.memory.leaves(FREE)
 
 
 class UnevenStages(Spec):
@@ -152,6 +148,9 @@ class Plan(Spec):
     """Nodes in rank order, where the links between them were measured."""
     apart: Apart | None = None
     """A tower on GPUs of its own, which are not among those of `job`; null: there is none."""
+    outer_step: OuterStep | None = None
+    """Islands that take local steps, of which `job` is one; or what they would make of it; null:
+    there are none, or they were not asked for and are no faster."""
     evidence: Evidence | None = None
     """How far the best layout is from what was measured; null: not asked."""
     spent: Spent | None = None

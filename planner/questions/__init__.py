@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         no_cpu,
         no_files,
         notes,
-        search,
     )
     from trainplan.planner.questions.case_search import (
         ANSWERED,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         estimate,
         estimates,
     )
+    from trainplan.planner.questions.islands import search
     from trainplan.planner.questions.kernel_widths import width_notes
     from trainplan.planner.questions.placement import node_order
     from trainplan.planner.questions.simulation import Simulation, simulate

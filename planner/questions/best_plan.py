@@ -12,6 +12,7 @@ from trainplan.costmodel.families import notes_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.outer import island_job
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.step import Estimate
@@ -97,7 +98,7 @@ def search(
             spent before anything was found.
     """
     options = options or SearchOptions()
-    job = allowed(options.trained(job), options.choices)
+    job = allowed(options.trained(island_job(job)), options.choices)
     if options.only_written and options.tower != "apart" and not options.trainer:
         check_able(job)
     check_model(job)

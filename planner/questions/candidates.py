@@ -9,7 +9,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.uncertainty import is_near_tie
 from trainplan.planner.evidence import evidence_on, stays_inside, unpublished
-from trainplan.planner.plan import Candidate, SearchOptions, leaves_room
+from trainplan.planner.plan import FREE, Candidate, SearchOptions
 from trainplan.planner.tree import complexity
 
 MEMORY_STEP = 0.05
@@ -41,7 +41,7 @@ def candidates_of(
     order = sorted(range(len(layouts)), key=lambda i: (i != first, seconds[i]))
     kept = order[: options.top]
     if options.takes_simplest:
-        roomy = (i for i in order if leaves_room(estimates[i].memory))
+        roomy = (i for i in order if estimates[i].memory.leaves(FREE))
         also = {0, next(roomy, first)}
         kept = [*kept, *(i for i in order[options.top :] if i in also)]
     return tuple(

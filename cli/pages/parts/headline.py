@@ -310,8 +310,10 @@ def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:
     if model.moe:
         size += f" ({parameters(num_active_parameters(model))} active)"
     gpus = " + ".join(f"{group.num_gpus} x {group.gpu}" for group in cluster.groups)
-    what = DOT.join((f"{model.name}, {size}", gpus))
+    each = f"{job.islands} islands of " if job.islands > 1 else ""
+    what = DOT.join((f"{model.name}, {size}", each + gpus))
     batch = f"batch {training.global_batch_size:,} x {plural(training.seq_length, 'token')}"
+    batch += f" on each of {job.islands} islands" if each else ""
     if training.lengths:
         filled = "padded" if training.packing == "none" else f"packed {training.packing}"
         batch += f", sequences of {mean_length(training):,.0f} in the mean, {filled}"

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import machine_for
-from trainplan.costmodel.hardware.cluster import BetweenGroups, ClusterSpec, parse_cluster
+from trainplan.costmodel.hardware.cluster import BetweenGroups, ClusterSpec, LinkSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.outer.islands import island_count, island_job
-from trainplan.costmodel.outer.of_job import outer_of, state_bytes_per_param
+from trainplan.costmodel.outer.of_job import state_bytes_per_param, sync_of
 from trainplan.costmodel.outer.outer_step import (
     exposed_seconds,
     fewer_bytes,
@@ -101,9 +102,13 @@ def test_all_nodes_send_at_once_and_messages_wait_in_a_row():
     assert found == pytest.approx(6e9 / (2 * SLOW * 1e9 * 0.5) + 6 * 0.05)
 
 
+def parted(whole, **fields):
+    return island_job(whole.model_copy(update={"outer": OuterSpec(**fields)}))
+
+
 def test_an_island_has_its_nodes_its_share_of_the_batch_and_the_link():
     whole = job(islands(latency_us=3.0))
-    alone = island_job(whole, {"every": 50})
+    alone = parted(whole, every=50)
     assert alone.cluster.num_gpus == 8
     assert alone.cluster.between_groups is None
     assert alone.training.global_batch_size == 128
@@ -112,7 +117,7 @@ def test_an_island_has_its_nodes_its_share_of_the_batch_and_the_link():
 
 
 def test_nodes_of_one_group_are_islands_where_asked():
-    alone = island_job(job(parse_cluster("4x8:h100-sxm")), {}, islands=4)
+    alone = parted(job(parse_cluster("4x8:h100-sxm")), islands=4)
     assert alone.cluster.num_gpus == 8
     assert alone.outer.gb_per_s == pytest.approx(8 * 50)
 
@@ -129,7 +134,24 @@ def test_nodes_of_one_group_are_islands_where_asked():
 )
 def test_what_makes_no_islands_is_refused(cluster, batch, count, words):
     with pytest.raises(SpecError, match=words):
-        island_job(job(parse_cluster(cluster), batch), {}, islands=count)
+        parted(job(parse_cluster(cluster), batch), islands=count)
+
+
+def test_measured_links_and_adapters_make_no_islands():
+    links = LinkSpec(nodes=("a", "b"), gb_per_s=((0, 1), (1, 0)))
+    with pytest.raises(SpecError, match="measured links"):
+        parted(job(islands().model_copy(update={"links": links})))
+    adapted = preset("llama3-8b").model_copy(
+        update={"trained": Trained(method="lora", rank=8, modules=("all",))}
+    )
+    with pytest.raises(SpecError, match="every weight is trained"):
+        parted(job(islands()).model_copy(update={"model": adapted}))
+
+
+def test_a_job_without_islands_or_of_one_is_itself():
+    alone = parted(job(islands()))
+    assert island_job(alone) is alone
+    assert island_job(job(islands())) == job(islands())
 
 
 def test_unlike_groups_are_no_islands():
@@ -144,6 +166,7 @@ def test_unlike_groups_are_no_islands():
         ({"overlap": 100}, "a sync starts every 100"),
         ({"overlap": 50, "fragments": 2}, "a sync starts every 50"),
         ({"islands": 1}, "greater than or equal to 2"),
+        ({"islands": None}, "give that, too"),
     ],
 )
 def test_rounds_that_do_not_come_out_even_are_refused(fields, words):
@@ -154,9 +177,9 @@ def test_rounds_that_do_not_come_out_even_are_refused(fields, words):
 @pytest.mark.parametrize("overlap", ["none", 7, "eager"])
 def test_a_step_bears_its_share_of_the_sync(overlap):
     whole = job(islands())
-    alone = island_job(whole, {"every": 20, "overlap": overlap})
+    alone = parted(whole, every=20, overlap=overlap)
     machine, plain = machine_for(alone), machine_for(alone.model_copy(update={"outer": None}))
-    sync_s = outer_of(alone, machine).sync_s
+    sync_s = sync_of(alone, machine).seconds
     for seconds in (0.1, 2.0, 10.0, 100.0):
         local = float(local_seconds(machine, np.array([seconds]))[0])
         assert local == with_overhead(plain, np.array([seconds]))[0]
@@ -169,12 +192,12 @@ def test_a_step_bears_its_share_of_the_sync(overlap):
 
 
 def test_no_sum_of_terms_is_faster_than_the_links():
-    alone = island_job(job(islands()), {"every": 1, "overlap": "eager"})
+    alone = parted(job(islands()), every=1, overlap="eager")
     assert without_overhead(machine_for(alone), 1.0) == -np.inf
 
 
 def test_a_free_number_of_steps_adds_nothing():
-    alone = island_job(job(islands()), {})
+    alone = parted(job(islands()))
     assert machine_for(alone).outer_seconds == 0
 
 

@@ -3,17 +3,20 @@
 import pytest
 
 from trainplan.cli.terminal import json_text
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.outer.islands import island_job
-from trainplan.costmodel.outer.of_job import outer_of
+from trainplan.costmodel.outer.of_job import sync_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.run_costs.money import run_steps
 from trainplan.planner.documents import chosen_from_json, plan_json
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan import Infeasible, SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.islands import search as searched
 
 TOKENS = 10**10
 
@@ -32,7 +35,7 @@ def whole(price=2.0):
 
 @pytest.fixture(scope="module")
 def plans():
-    joined = island_job(whole(), {"every": 20})
+    joined = island_job(whole().model_copy(update={"outer": OuterSpec(every=20)}))
     alone = joined.model_copy(update={"outer": None})
     options = SearchOptions(search_options="none", top=1)
     return search(alone, options), search(joined, options)
@@ -40,7 +43,7 @@ def plans():
 
 def test_a_step_is_that_of_an_island_and_its_share_of_a_sync(plans):
     alone, joined = plans
-    waits = outer_of(joined.job, machine_for(joined.job)).sync_s / 20
+    waits = sync_of(joined.job, machine_for(joined.job)).seconds / 20
     assert joined.best.layout == alone.best.layout
     step = alone.best.estimate.step_time_s
     assert joined.best.estimate.step_time_s == pytest.approx(step + waits)
@@ -76,3 +79,56 @@ def test_the_outer_optimizer_takes_memory(plans):
     alone, joined = (plan.best.estimate.memory for plan in plans)
     assert joined.peak_allocated_bytes > alone.peak_allocated_bytes
     assert joined.host.host_bytes > alone.host.host_bytes == 0
+
+
+BRIEF = SearchOptions(search_options="none", top=1)
+
+
+def test_free_rounds_are_long_enough_and_compared_with_a_plan_without():
+    plan = searched(whole().model_copy(update={"outer": OuterSpec()}), BRIEF)
+    joined = plan.outer_step
+    assert plan.job.outer.every == joined.every
+    assert 0.95 <= joined.utilisation < 0.97
+    assert joined.step_time_s == pytest.approx(plan.best.estimate.step_time_s)
+    assert joined.local_step_s < joined.step_time_s < joined.without_step_s
+    assert joined.chosen
+    assert plan_json(plan)["outer_step"]["every"] == joined.every
+
+
+def test_islands_are_offered_where_they_are_much_faster():
+    plan = searched(whole(), BRIEF)
+    joined = plan.outer_step
+    assert plan.job.outer is None
+    assert not joined.chosen
+    assert joined.step_time_s < 0.9 * plan.best.estimate.step_time_s == 0.9 * joined.without_step_s
+
+
+@pytest.mark.parametrize("changes", [{"only_answer": True}, {"objective": "cost"}])
+def test_islands_are_not_offered_beside_other_answers(changes):
+    assert searched(whole(), BRIEF.model_copy(update=changes)).outer_step is None
+
+
+def test_islands_are_not_offered_over_fast_links():
+    job = whole()
+    fast = {"between_groups": BetweenGroups(gb_per_s=400.0)}
+    plan = searched(job.model_copy(update={"cluster": job.cluster.model_copy(update=fast)}), BRIEF)
+    assert plan.outer_step is None or plan.outer_step.step_time_s < 0.9 * (
+        plan.best.estimate.step_time_s
+    )
+
+
+def test_what_fits_on_no_island_is_infeasible():
+    job = whole().model_copy(update={"reserve_bytes": 79 << 30, "outer": OuterSpec()})
+    found = searched(job, BRIEF.model_copy(update={"only_answer": True}))
+    assert isinstance(found, Infeasible)
+
+
+def test_a_tower_is_not_planned_apart_on_islands():
+    job = whole().model_copy(update={"outer": OuterSpec()})
+    with pytest.raises(SpecError, match="not priced on islands"):
+        searched(job, BRIEF.model_copy(update={"tower": "apart"}))
+
+
+def test_a_job_that_is_not_parted_is_searched_as_one_of_its_islands():
+    job = whole().model_copy(update={"outer": OuterSpec(every=20)})
+    assert search(job, BRIEF).job.outer == island_job(job).outer

@@ -1,0 +1,97 @@
+"""Islands with outer steps: the best plan of one of them, compared with a plan without them."""
+
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.job import Job, OuterSpec
+from trainplan.costmodel.outer import island_count, island_job, with_rounds
+from trainplan.planner.plan import Infeasible, OuterStep, Plan, SearchOptions
+from trainplan.planner.questions import best_plan
+from trainplan.planner.work import ALONE, Budget, DeadlineBudget, Unlimited, Workers, part_of
+
+FIRST, MAIN = 1 / 4, 3 / 4
+"""Shares of what is left of a time limit: to know what a local step takes, and for the plan, before
+it is compared. Source: assumed."""
+SHORTER = 0.95
+"""A local step of a plan over that of the first, brief search, at least: uneven stages and settings
+of the runtime make it shorter. Source: assumed; rounds are as much longer than they need be."""
+OFFERED = 0.9
+"""Step over that without outer steps, from which on they are not offered. Source: assumed; a plan
+that changes the training for less than a tenth is no offer."""
+
+
+def search(
+    job: Job,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
+    measured: Measured = NOTHING,
+    workers: Workers = ALONE,
+) -> Plan | Infeasible:
+    """Find the best layout of a job, with alternatives and a certificate.
+
+    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
+    Of islands (`job.outer`) it is the plan of one of them.
+
+    What was measured of the machine replaces the catalog; the proof then holds for that machine.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs, or the budget was
+            spent before anything was found.
+    """
+    options, budget = options or SearchOptions(), budget or Unlimited()
+    if job.outer is None:
+        plan = best_plan.search(job, options, budget, measured, workers)
+        asks = options.objective == "time" and not options.only_answer
+        return _offering(plan, job, budget, measured) if asks and isinstance(plan, Plan) else plan
+    if options.tower == "apart":
+        raise SpecError("--fix tower=apart is not priced on islands: leave out one of the two")
+    island = _with_rounds(island_job(job), options, part_of(budget, FIRST), measured)
+    plan = best_plan.search(island, options, part_of(budget, MAIN), measured, workers)
+    if isinstance(plan, Infeasible) or options.only_answer:
+        return plan
+    joined = OuterStep.of(plan.job, machine_for(plan.job, measured), plan.best.estimate)
+    if joined and not job.outer.is_parted and not budget.spent():
+        whole = job.model_copy(update={"outer": None})
+        without = best_plan.search(whole, _brief(options), DeadlineBudget(budget), measured)
+        if isinstance(without, Plan):
+            step_s = without.best.estimate.step_time_s
+            joined = joined.compared(step_s, without.job.cluster.num_gpus)
+    return plan.model_copy(update={"outer_step": joined})
+
+
+def _brief(options: SearchOptions) -> SearchOptions:
+    """For the best layout alone."""
+    return options.model_copy(update={"only_answer": True, "top": 1})
+
+
+def _with_rounds(job: Job, options: SearchOptions, budget: Budget, measured: Measured) -> Job:
+    """The job with local steps between syncs, if need be by what one of the best layout takes."""
+    assert job.outer is not None
+    if job.outer.every is not None:
+        return job
+    found = best_plan.search(job, _brief(options), DeadlineBudget(budget), measured)
+    if isinstance(found, Infeasible):
+        return job
+    step_s = SHORTER * found.best.estimate.step_time_s
+    return with_rounds(job, machine_for(job, measured), step_s)
+
+
+def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
+    """The plan with what islands would make of it, where they are much faster."""
+    count, batch = island_count(job.cluster), job.training.global_batch_size
+    if count < 2 or batch % count or job.model.trained is not None or budget.spent():
+        return plan
+    island = island_job(job.model_copy(update={"outer": OuterSpec()}))
+    options = SearchOptions(only_answer=True, top=1, memory_margin=plan.memory_margin)
+    try:
+        found = best_plan.search(island, options, DeadlineBudget(budget), measured)
+    except PlanError:
+        return plan
+    if isinstance(found, Infeasible):
+        return plan
+    machine, step_s = machine_for(found.job, measured), plan.best.estimate.step_time_s
+    joined = OuterStep.of(found.job, machine, found.best.estimate, chosen=False)
+    if joined is None or joined.step_time_s > OFFERED * step_s:
+        return plan
+    return plan.model_copy(
+        update={"outer_step": joined.compared(step_s, plan.job.cluster.num_gpus)}
+    )
