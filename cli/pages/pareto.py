@@ -33,7 +33,7 @@ def pareto_page(pareto: Pareto) -> Iterator[Part]:
     yield stacked(job_line(pareto.job), proof)
     heads = (
         *(() if "gpus" in pareto.objectives else ("GPUs",)),
-        *(_head(name, pareto.per) for name in pareto.objectives),
+        *(_head(name, pareto) for name in pareto.objectives),
     )
     rows = (_row(pareto, point) for point in shown)
     yield table("", (*map(number, heads), "layout"), rows)
@@ -55,8 +55,10 @@ def proved(name: str, sizes: Sequence[int]) -> str:
     return f"Proved under the cost model: no point{kind} is missing, over {over} of the cluster."
 
 
-def _head(name: str, per: str) -> str:
-    return {"time": "step", "memory": "used", "gpus": "size"}.get(name, f"{name} of a {per}")
+def _head(name: str, pareto: Pareto) -> str:
+    step = "step with failures" if pareto.job.cluster.failures else "step"
+    heads = {"time": step, "memory": "used", "gpus": "size"}
+    return heads.get(name, f"{name} of a {pareto.per}")
 
 
 def _row(pareto: Pareto, point: Point) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ ScalarName: name of a scalar of a machine.
 SCALARS: in the order of vectors of scalars.
 shares_note: how much of a profile counts, in a line.
 single_products: products that curves go through.
+speed_spread: how unlike GPUs are that were loaded at once, as a share of their mean seconds.
 varied: the machine with some scalars changed.
 with_measured_drives: the cluster with the drive of the profile where it does not say how fast its
     own are.
@@ -47,4 +48,5 @@ from trainplan.costmodel.measured.host import (
 from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.measured.profile import measured_machine, points_of, profile_notes
 from trainplan.costmodel.measured.shrink import CONSTANTS
+from trainplan.costmodel.measured.stragglers import speed_spread
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS, ScalarName, varied

@@ -11,6 +11,7 @@ from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.hardware import ClusterSpec, DriveSpec, HostSpec, NodeGroup
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import Drives, Machine, Provenance
+from trainplan.costmodel.measured.stragglers import speed_spread
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
     CopyPoint,
@@ -55,6 +56,7 @@ def measured_host(machine: Machine, profile: Profile, cluster: ClusterSpec) -> M
         "copies to the host": bool(copies),
         "Adam in host memory": adam is not None,
         "host memory": memory is not None and machine.host_memory_bytes is None,
+        "stragglers": speed_spread(profile.points) is not None,
         "drive": drives is not None and _drive_speeds(profile) is not None,
     }
     stated = [p for p in machine.provenance if p.quantity != f"{profile.gpu} host"]

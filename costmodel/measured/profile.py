@@ -27,6 +27,7 @@ from trainplan.costmodel.measured.curve_residuals import (
 )
 from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
+from trainplan.costmodel.measured.stragglers import speed_spread, straggler_per_doubling
 from trainplan.costmodel.optimizers import ADAMW, Matrix
 from trainplan.costmodel.profiles import (
     AttentionPoint,
@@ -86,6 +87,9 @@ def _as_measured(
     """The machine as its points say, whatever they are worth."""
     points = profile.points
     values = {name: one.value for name, one in profile.constants.items()}
+    spread = speed_spread(points)
+    if spread is not None:
+        values["straggler_per_doubling"] = straggler_per_doubling(spread, cluster.num_gpus)
     machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
     others = with_linear(precision)
     half = _with_residuals(machine, machine.half, profile, others)

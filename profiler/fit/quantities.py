@@ -10,7 +10,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.hardware import CPU
 from trainplan.costmodel.job import DEFAULT_RUNTIME
 from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
-from trainplan.costmodel.measured import DRIVE_WAYS
+from trainplan.costmodel.measured import DRIVE_WAYS, speed_spread
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
     MEASURED_RUNTIME,
@@ -112,6 +112,10 @@ def _memory(profile: Profile) -> bool:
     return names >= {"context_bytes", "communicator_bytes"}
 
 
+def _stragglers(profile: Profile) -> bool:
+    return speed_spread(profile.points) is not None
+
+
 UNUSED: NotInEstimates = "not used by estimates"
 NEIGHBOURS = "collectives"
 """How the `Provenance` of groups in a node whose members are next to each other ends."""
@@ -201,6 +205,6 @@ QUANTITIES = (
     Quantity("memory outside the allocator", "memory", (), ("memory",), _memory),
     Quantity("Adam in host memory", "cpu_adam", (), (), _host_updates, unused=UNUSED),
     Quantity("drive", "drive", (), (), _drive, unused=UNUSED),
-    Quantity("power", "power", (), ("power",), unused=UNUSED),
+    Quantity("power", "power", (), ("power",), _stragglers, unused=UNUSED),
 )
 """In the order of the items."""
