@@ -3,9 +3,11 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PlainSerializer,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -69,6 +71,19 @@ StatePrecision = Literal["o0", "bf16", "o1", "o2", "o3"]
 a copy in fp32, or at a level of FP8-LM, arXiv:2310.18313."""
 Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
+
+
+def _whole(size: float) -> float:
+    """A whole number where it is one."""
+    return int(size) if float(size).is_integer() else size
+
+
+BucketMib = Annotated[
+    PositiveFloat,
+    Field(le=1 << 20),
+    AfterValidator(_whole),
+    PlainSerializer(_whole, return_type=int | float),
+]
 MicrobatchGroup = PositiveInt | Literal["least", "double"]
 Float8Recipe = Literal["tensorwise", "blockwise", "rowwise", "rowwise_with_gw_hp"]
 
@@ -88,6 +103,9 @@ class RuntimeOptions(Spec):
     """Kernels are launched one by one, attention and router from graphs, or the whole step."""
     overlap_grad_reduce: bool | None = None
     overlap_param_gather: bool | None = None
+    bucket_mb: BucketMib | None = None
+    """MiB of gradients that are reduced in one call, as the backward pass makes them; updated
+    weights are gathered in the same pieces."""
     overlap_tp_comm: bool | None = None
     overlap_moe_a2a: bool | None = None
     delay_wgrad: bool | None = None

@@ -179,6 +179,21 @@ class RuntimeTraits:
         more = f"; at ZeRO-0 weights and gradients in {half}" * plain
         return f"frozen weights in {frozen}; trained: {text}{more}"
 
+    def usual_bucket_mb(self, ranks: int) -> float:
+        """MiB of a bucket of gradients that `ranks` ranks share, where a run states none."""
+        own = self.sharding
+        elements = max(own.bucket_elements, own.bucket_elements_a_rank * ranks)
+        return elements * self.gradients.message_bytes / 2**20
+
+    def bucket_elements(self, job: Job) -> int:
+        """Gradients in a bucket of the size that a job states, as wide as they are reduced.
+
+        These are the traits of the job; 0 where it states none.
+        """
+        wide = BYTES_FP32 if job.training.storage_bytes == BYTES_FP32 else 0
+        size = (job.options.bucket_mb or 0) * 2**20
+        return max(1, round(size / max(wide, self.gradients.message_bytes))) if size else 0
+
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""
         return replace(

@@ -174,6 +174,7 @@ DEEPSPEED = RuntimeTraits(
     sharding=Sharding(
         zero_stages=(1, 2, 3),  # 0 would be DDP, which reduces after the backward pass
         overlaps_gradients=True,  # overlap_comm, which the exporter always states
+        bucket_elements=REDUCE_BUCKET_ELEMENTS,
         # runtime/zero/stage_1_and_2.py: use_multi_rank_bucket_allreduce
         reduces_whole_gradients=True,
         zero_plus_plus=True,  # runtime/zero/config.py: zero_hpz_partition_size, zero_quantized_*

@@ -219,6 +219,11 @@ def _updates_lists(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), job.options.fused_optimizer is not None)
 
 
+def _sizes_buckets(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option reduces in pieces of its own."""
+    return np.full(len(table), job.options.bucket_mb is not None)
+
+
 def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     """The rule that products in fp8 scale operands as the runtime can be told to."""
 
@@ -279,6 +284,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"
+    no_sizes = "has no size of buckets: leave bucket_mb out"
     no_versions = "has no choice of fsdp_version: leave it out, or use accelerate"
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
     no_sharing = f"keeps the optimizer of a shard on every copy of it: leave {SHARED} out"
@@ -292,6 +298,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.has_liger, "tp", _runs_liger, no_liger),
         (traits.on_torch, "tp", _updates_lists, no_lists),
         (traits.sharding.version > 0, "tp", _has_versions_of_fsdp, no_versions),
+        (traits.sharding.bucket_elements > 0, "tp", _sizes_buckets, no_sizes),
         (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
         (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
         (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),

@@ -24,6 +24,8 @@ MEGATRON_BRIDGE = replace(
     version="067f987d",
     kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
     gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
+    # comm_overlap.py:574: bucket_size
+    sharding=replace(MEGATRON_CORE.sharding, bucket_elements=128 * 2**20, bucket_elements_a_rank=0),
     # comm_overlap.py:579: overlap_param_gather where replicas are, so `gathers_separately` is off
     communication=replace(
         MEGATRON_CORE.communication,

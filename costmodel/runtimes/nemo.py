@@ -20,6 +20,7 @@ NEMO = replace(
     version="25.04",
     kernels=MEGATRON_BRIDGE.kernels,  # which took NeMo over
     gradients=MEGATRON_BRIDGE.gradients,
+    sharding=MEGATRON_BRIDGE.sharding,
     # lightning/pytorch/strategies/megatron_strategy.py, ParallelismConfig has no hierarchy
     communication=replace(MEGATRON_BRIDGE.communication, heads_in_ring=False),
     # Megatron Core learnt to offload activations later

@@ -31,6 +31,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "dropout": "part of the training",
         "cross_entropy": "the kernel that is installed, which moves memory alone",
         "compile": "the software of a run: kernels that a compiler fuses round otherwise",
+        "bucket_mb": "a number: `plan estimate` prices each, and an optimum lies inside",
         "fp8_recipe": "number format",
         "deepep_proxy": "the library that is installed",
         "gradient_dtype": "number format; Megatron tries it with `--search-options all`",

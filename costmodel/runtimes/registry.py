@@ -147,10 +147,27 @@ def _resolved(key: Identical[Job]) -> RuntimeTraits:
     )
     traits = replace(traits, experts=experts, communication=communication, host=host)
     on_job = replace(traits, kernels=kernels, sharding=sharding)
-    on_job = on_job.with_options(job.options)
+    on_job = _with_buckets(on_job.with_options(job.options), job)
     if job.cluster.on_cpu:
         on_job = replace(on_job, sharding=on_job.sharding.on_cpu())
     return with_states(on_job, job, RUNTIMES.values())
+
+
+def _with_buckets(traits: RuntimeTraits, job: Job) -> RuntimeTraits:
+    """A stated size of buckets is that of the one that gradients are copied into.
+
+    Source: deepspeedai/DeepSpeed `runtime/zero/stage_1_and_2.py` and `stage3.py`,
+    reduce_bucket_size.
+    """
+    elements = traits.bucket_elements(job)
+    if not elements or not traits.footprint.reduce_bucket_elements:
+        return traits
+    fetches = replace(traits.sharding.fetches, reduced_params=float(elements))
+    return replace(
+        traits,
+        footprint=replace(traits.footprint, reduce_bucket_elements=elements),
+        sharding=replace(traits.sharding, fetches=fetches),
+    )
 
 
 def stated_needs(job: Job) -> Iterator[str]:

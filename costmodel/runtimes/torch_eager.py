@@ -60,7 +60,12 @@ TORCH_EAGER = RuntimeTraits(
     ),
     host=Host(layer="legacy"),
     gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_separately=True),
-    sharding=Sharding(zero_stages=(0,), overlaps_gradients=True, bucket_bytes=BUCKET_BYTES),
+    sharding=Sharding(
+        zero_stages=(0,),
+        overlaps_gradients=True,
+        bucket_bytes=BUCKET_BYTES,
+        bucket_elements=BUCKET_BYTES // 4,
+    ),
     pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
     optimizers=(  # any torch.optim.Optimizer runs
         ("adamw", "torch.optim.AdamW"),

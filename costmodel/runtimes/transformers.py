@@ -24,6 +24,7 @@ from trainplan.costmodel.runtimes.hugging_face import (
     other_mixers_are_whole,
     plan_cuts_whole_heads,
 )
+from trainplan.costmodel.runtimes.torch_eager import BUCKET_BYTES
 from trainplan.costmodel.runtimes.traits import Recipe
 
 WITHOUT_TENSOR_PLAN = frozenset(
@@ -198,7 +199,8 @@ TRANSFORMERS = replace(
     # distributed/fsdp.py, _get_fsdp_policy_kwargs (reduce_dtype), and train.py alike;
     # accelerate utils/dataclasses.py: gradient_as_bucket_view is false
     gradients=replace(ACCELERATE.gradients, message_bytes=4, keeps_buckets=True),
-    sharding=replace(ACCELERATE.sharding, version=0),
+    # training_args.py, ddp_bucket_cap_mb; by itself that of torch
+    sharding=replace(ACCELERATE.sharding, version=0, bucket_elements=BUCKET_BYTES // 4),
     # modeling_layers.py, every_n_layers of activation_checkpointing_kwargs
     recompute=replace(ACCELERATE.recompute, layers="every_kth"),
     optimizers=(  # training_args.py, OptimizerNames

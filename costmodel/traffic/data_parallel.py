@@ -26,6 +26,7 @@ from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds
 from trainplan.costmodel.shard_groups import ShardGroups, shard_columns, shard_groups
 from trainplan.costmodel.shards import matrix_shards
+from trainplan.costmodel.traffic.buckets import bucket_calls, bucket_shares
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 
 
@@ -104,8 +105,9 @@ def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
         candidates.machine.constants,
         (table.vpp > 1) & candidates.traits.sharding.whole_stages,
     )
-    least = np.where(whole, 1 / table.vpp, last_bucket(candidates))
-    window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
+    shares = bucket_shares(candidates, last_bucket(candidates), constants.overlap_window)
+    least = np.where(whole, 1 / table.vpp, shares.last)
+    window = np.where(whole, table.pp * (1 - 1 / table.vpp), shares.window)
     slowed = constants.overlap_contention
     least, window = least + slowed * (1 - least), (1 - slowed) * window
     return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))
@@ -307,8 +309,10 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     for count, rates in held if params.has_experts else held[:1]:
         reduction, gathering, made = rates(some)
         width, copies = gradient_message_bytes(machine, traits), made.take(key)
-        reduce = reduce + reduction.take(key).seconds(width * count) + copies.reduce * count
-        gather = gather + gathering.take(key).seconds(weight_bytes * count) + copies.gather * count
+        calls = bucket_calls(candidates, width * count)
+        reduction, gathering = (one.take(key).in_calls(calls) for one in (reduction, gathering))
+        reduce = reduce + reduction.seconds(width * count) + copies.reduce * count
+        gather = gather + gathering.seconds(weight_bytes * count) + copies.gather * count
     return StepTraffic(reduce, gather)
 
 

@@ -28,6 +28,7 @@ OFF = {
     "cp_comm_type": "p2p",
     "overlap_grad_reduce": False,
     "overlap_param_gather": False,
+    "bucket_mb": None,
 }
 """Options that time hangs on, in the order they are named, each with its plain value."""
 ALONG = {
@@ -60,7 +61,9 @@ def assumed(
             if name == "moe_dispatcher" and job.model.moe and layout.ep > 1:
                 yield Assumed(option=text, default=not stated, saves_fraction=None)
             continue
-        off = {name: OFF[name], **ALONG.get(name, {})}
+        off: dict[str, object] = {name: OFF[name], **ALONG.get(name, {})}
+        if name == "bucket_mb":
+            off = {name: on.traits.usual_bucket_mb(layout.dp * layout.cp)}
         saved, needing = _saved(job, layout, priced, measured, off), ""
         if saved is None and name == "moe_dispatcher" and job.options.cuda_graph:
             needing = f"cuda_graph={job.options.cuda_graph}"
@@ -119,4 +122,5 @@ def _values(on: Context, layout: Layout) -> dict[str, object]:
         "cp_comm_type": traits.communication.context_exchange,
         "overlap_grad_reduce": sharding.overlaps_gradients,
         "overlap_param_gather": sharding.overlaps_parameters,
+        "bucket_mb": on.job.options.bucket_mb,
     }

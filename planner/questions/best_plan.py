@@ -55,7 +55,12 @@ from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.offload_gain import offload_gain
 from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
-from trainplan.planner.questions.setting_notes import model_notes, module_notes, setting_notes
+from trainplan.planner.questions.setting_notes import (
+    bucket_notes,
+    model_notes,
+    module_notes,
+    setting_notes,
+)
 from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.questions.trust import (
     check_trusted,
@@ -378,6 +383,7 @@ def layout_notes(
         *width_notes(on, layout, priced),
         *expert_notes(on, layout),
         *module_notes(on, layout),
+        *bucket_notes(on, layout),
         *notes_on(on, measured),
     )
 

@@ -45,6 +45,19 @@ def module_notes(on: Context, layout: Layout) -> Iterator[str]:
         )
 
 
+def bucket_notes(on: Context, layout: Layout) -> Iterator[str]:
+    """Where a size of buckets means nothing. Source: `costmodel.traffic.buckets`."""
+    sharding, zero = on.traits.sharding, layout.zero_stage
+    if on.job.options.bucket_mb is None:
+        return
+    if sharding.stated_bucket_bytes is None:
+        yield "bucket_mb changes nothing: without overlap_grad_reduce gradients go in one piece"
+    elif zero >= 2 and not on.traits.footprint.reduce_bucket_elements:
+        yield f"bucket_mb changes nothing: ZeRO-{zero} of {on.job.runtime} reduces layer by layer"
+    elif layout.pp > 1 and sharding.whole_stages:
+        yield ("bucket_mb is priced as left out: under a pipeline the first rank alone has buckets")
+
+
 def _release_notes(on: Context) -> Iterator[str]:
     """A stated release that the catalog has not, where the price depends on it."""
     if on.job.release and on.job.model.moe and on.traits.on_megatron_core:

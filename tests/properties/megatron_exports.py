@@ -30,6 +30,7 @@ CHOICES = {
     "cuda_graph": (None, None, "partial", "full_iteration"),
     "overlap_grad_reduce": (None, False),
     "overlap_param_gather": (None, True, False),
+    "bucket_mb": (None, None, 25, 152.587890625),
     "overlap_tp_comm": (None, True),
     "overlap_moe_a2a": (None, True),
     "delay_wgrad": (None, True),

@@ -206,6 +206,8 @@ MEGATRON_CORE = RuntimeTraits(
         over_replicas=True,
         sums_copies_once=True,
         overlaps_gradients=True,  # --overlap-grad-reduce
+        bucket_elements=40_000_000,  # training.py:2179, resolve_ddp_bucket_size
+        bucket_elements_a_rank=1_000_000,
         overlaps_parameters=True,  # --overlap-param-gather
         # training.py:2512 (no buckets), :4356, pipeline_parallel/schedules.py:1219, 1350 and 1454
         whole_stages=True,

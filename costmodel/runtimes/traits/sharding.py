@@ -143,12 +143,26 @@ class Sharding:
     """Gradients are reduced in buckets of about so many bytes as the backward pass makes them, and
     the last one has the token table; null: in buckets by which `first_bucket` was fitted."""
 
+    bucket_elements: int = 0
+    """Gradients of a bucket by itself, where a run may state how many; 0: it may not."""
+    bucket_elements_a_rank: int = 0
+    """At least so many for each rank that shares them."""
+    stated_bucket_bytes: float | None = None
+    """As a run states it; null: it states none."""
+
     def with_options(self, options: RuntimeOptions) -> Sharding:
-        """That of a run that may state what is overlapped."""
+        """That of a run that may state what is overlapped, and in what pieces.
+
+        Megatron has no buckets where nothing runs beside the backward pass.
+        Source: `costmodel.traffic.buckets`.
+        """
         reduces, gathers = options.overlap_grad_reduce, options.overlap_param_gather
+        overlaps = stated_or(reduces, self.overlaps_gradients)
+        stated = self.bucket_elements and (overlaps or not self.whole_stages)
         return replace(
             self,
-            overlaps_gradients=stated_or(reduces, self.overlaps_gradients),
+            stated_bucket_bytes=options.bucket_mb * 2**20 if stated and options.bucket_mb else None,
+            overlaps_gradients=overlaps,
             overlaps_parameters=stated_or(gathers, self.overlaps_parameters),
             gathers_separately=self.gathers_separately and gathers is None,
             fetches=replace(self.fetches, reduced_params=1.0)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.swap_buffers import STATES, SUBGROUP_PARAMS, WEIGHT_BUFFER_PARAMS
 from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, exact, few
@@ -33,7 +34,7 @@ MASTERS = Option("bf16.bf16_master_weights_and_grads", default=False)
 MOMENTS = Option("bf16.bf16_optimizer_states", default=False)
 GRADIENTS = Option("data_types.grad_accum_dtype", "")
 MESSAGES = Option("communication_data_type", "")
-ZERO = "zero_optimization"
+ZERO, USUAL_BUCKET = "zero_optimization", RUNTIMES[RUNTIME].sharding.bucket_elements
 STAGE = Option(f"{ZERO}.stage", 0, least=0, most=3)
 OVERLAP = Option(f"{ZERO}.overlap_comm", default=False)
 """Its default is on under stage 3."""
@@ -43,6 +44,10 @@ QUANTISED = {
     for name, word in (("weight_bits", "weights"), ("gradient_bits", "gradients"))
 }
 """By the option of ours."""
+BUCKET, GATHER_BUCKET = (
+    Option(f"{ZERO}.{name}_bucket_size", USUAL_BUCKET, least=0, most=PARAMS)
+    for name in ("reduce", "allgather")
+)
 SUBGROUP = Option(f"{ZERO}.sub_group_size", SUBGROUP_PARAMS, least=0, most=PARAMS)
 TP = Option("tensor_parallel.autotp_size", 0, least=0)
 TP_OVERLAP = Option("tensor_parallel.tp_overlap_comm", default=False)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.job import FULL_WIDTH, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes.deepspeed import keys as engine
@@ -123,7 +124,7 @@ def job_of(
         ),
         cluster=cluster,
         runtime=runtime,
-        options=_options(keys, layout, precision),
+        options=_options(keys, layout, precision, model.hidden_size),
     )
     return job, layout
 
@@ -336,7 +337,7 @@ def _second_copy(keys: Keys, stage: int, degrees: Degrees) -> int:
     return size if size < degrees.dp * degrees.sp else 1
 
 
-def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
+def _options(keys: Keys, layout: Layout, precision: str, hidden: int) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     options: dict[str, object] = {}
     overlap = keys.of(engine.OVERLAP, layout.zero_stage == 3)
@@ -351,6 +352,9 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     if gradients in ("fp32", "bf16"):
         options["gradient_dtype"] = gradients
     _check_messages(keys, layout.cp, gradients, precision)
+    if (size := _bucket(keys, hidden)) != engine.USUAL_BUCKET and layout.zero_stage:
+        wide = gradients == "fp32" or precision in FULL_WIDTH
+        options["bucket_mb"] = size * (BYTES_FP32 if wide else BYTES_BF16) / 2**20
     for name, value in options.items():
         keys.notes.note(f"options.{name}", keys.entry(value, OF_OPTIONS[name]))
     return RuntimeOptions.model_validate(options)
@@ -359,7 +363,18 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
 BITS = (8, 4)
 """Of weights and of gradients. Source: runtime/zero/partition_parameters.py, CUDAQuantizer, and
 runtime/comm/coalesced_collectives.py, all_to_all_quant_reduce."""
-OF_OPTIONS: Mapping[str, Option[bool] | Option[str]] = {
+
+
+def _bucket(keys: Keys, hidden: int) -> int:
+    """Gradients of a bucket; the Trainer fills in as many as a square matrix of the model has.
+
+    Source: huggingface/transformers @v5.24.0 `integrations/deepspeed.py`, trainer_config_finalize.
+    """
+    return hidden**2 if keys.open(engine.BUCKET) else keys.of(engine.BUCKET) or engine.USUAL_BUCKET
+
+
+OF_OPTIONS: Mapping[str, Option[bool] | Option[str] | Option[int]] = {
+    "bucket_mb": engine.BUCKET,
     "overlap_grad_reduce": engine.OVERLAP,
     "overlap_tp_comm": engine.TP_OVERLAP,
     "gradient_dtype": engine.GRADIENTS,

@@ -89,7 +89,7 @@ def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchC
     Raises:
         UnsupportedError: The layout or an option has no key.
     """
-    refuse(job, layout, WRITTEN, traits)
+    refuse(job, layout, {**WRITTEN, "bucket_mb": (job.options.bucket_mb,)}, traits)
     module = trained_file(job, layout, traits)
     refuse_types(job)
     config = nested(engine_keys(job, layout, traits))
@@ -128,7 +128,7 @@ def engine_keys(job: Job, layout: Layout, traits: RuntimeTraits) -> Written:
         engine.CLIPPING: 1.0,
         **_optimizer(job, traits),
         **_precision(job),
-        **_zero(job, layout),
+        **_zero(job, layout, traits.bucket_elements(job)),
         **_ranks(job, layout),
         **drive_keys(layout),
         **checkpoint_keys(layout),
@@ -211,7 +211,7 @@ def _precision(job: Job) -> Written:
     }
 
 
-def _zero(job: Job, layout: Layout) -> Written:
+def _zero(job: Job, layout: Layout, bucket: int) -> Written:
     """What is sharded, and what leaves the GPU."""
     overlap = job.options.overlap_grad_reduce is not False if layout.zero_stage else None
     return {
@@ -219,6 +219,8 @@ def _zero(job: Job, layout: Layout) -> Written:
         engine.OVERLAP: overlap,
         engine.HPZ: layout.hpz if layout.hpz > 1 else None,
         **{key: getattr(job.options, name) and True for name, key in engine.QUANTISED.items()},
+        engine.BUCKET: bucket or None,
+        engine.GATHER_BUCKET: bucket or None,
         **offload_keys(job, layout),
     }
 

@@ -356,6 +356,7 @@ def _own_options(
     options = job.options
     casts, blocks = job.training.casts, options.fp8_recipe == "blockwise"
     narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
+    wide = narrow and options.gradient_dtype is None  # read as those of Megatron-LM
     alone = options.fp8_param_gather or not casts
     fused = keys.LOSS_FUSION.flag in given
     native = any(word.text == "native" for word in given.get(keys.LOSS_KERNEL.flag, ()))
@@ -375,6 +376,7 @@ def _own_options(
     return options.model_copy(
         update={
             "moe_dispatcher": None if dispatcher == usual else dispatcher,
+            "bucket_mb": options.bucket_mb / 2 if options.bucket_mb and wide else options.bucket_mb,
             "gradient_dtype": None if narrow else "fp32",
             "fp8_param_gather": None if alone else False,
             "activation_func_fp8_input_store": True if _is_on(given, STORE) else None,

@@ -227,7 +227,9 @@ def _optimizer(keys: Keys, num_gpus: int) -> OptimizerSpec:
 
 
 def _options(keys: Keys, layout: Mapping[str, int]) -> Iterator[tuple[str, object]]:
-    stated: tuple[tuple[str, object, Option[bool] | Option[str], bool], ...] = (
+    size, plain = keys.of(k.BUCKET), layout["zero_stage"] == 0
+    stated: tuple[tuple[str, object, Option[bool] | Option[str] | Option[int], bool], ...] = (
+        ("bucket_mb", size, k.BUCKET, plain and size > 0),
         ("compile", True, k.COMPILE, keys.of(k.COMPILE)),
         ("liger", "0.6", k.LIGER, keys.of(k.LIGER)),
         ("fused_optimizer", False, k.OPTIM, keys.of(k.OPTIM) == k.LISTS),

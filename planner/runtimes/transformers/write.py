@@ -79,7 +79,8 @@ def export_transformers(job: Job, traits: RuntimeTraits, layout: Layout) -> Laun
         raise UnsupportedError(f"{job.runtime} does not train {feature}: use another runtime")
     precision = "tf32" if job.training.precision == "fp32" else job.training.precision
     training = job.training.model_copy(update={"precision": precision})
-    refuse(job.model_copy(update={"training": training}), layout, WRITTEN, traits)
+    written = {**WRITTEN, "bucket_mb": (job.options.bucket_mb,)}
+    refuse(job.model_copy(update={"training": training}), layout, written, traits)
     for reason in _reasons(job, layout):
         raise UnsupportedError(f"{job.runtime}: {reason}")
     config = nested(_keys(job, layout, traits))
@@ -122,6 +123,8 @@ def _reasons(job: Job, layout: Layout) -> Iterator[str]:
         yield "adapters are in fp32 beside FSDP: leave state_precision out"
     if job.training.optimizer.name != "adamw" and job.options.fused_optimizer is False:
         yield f"{job.training.optimizer.name} has one form: leave fused_optimizer out"
+    if isinstance(job.options.bucket_mb, float):
+        yield f"{keys.BUCKET} is a whole number of MiB: round bucket_mb={job.options.bucket_mb}"
 
 
 def _narrow(job: Job) -> bool:
@@ -152,6 +155,7 @@ def _keys(job: Job, layout: Layout, traits: RuntimeTraits) -> Written:
         keys.COMPILE: True if options.compile else None,
         keys.LIGER: True if options.liger else None,
         **(_cut(layout, casts=not wide) if cut else _sharded(job, layout)),
+        keys.BUCKET: None if layout.zero_stage else options.bucket_mb,
         keys.SYNC: True if steps > 1 and layout.zero_stage else None,
         **_optimizer(job, layout, traits),
         "learning_rate": values["lr"],

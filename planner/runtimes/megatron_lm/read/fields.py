@@ -47,6 +47,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "cuda_graph": (keys.GRAPH, keys.GRAPH_MODULES, "enable_cuda_graph", "external_cuda_graph"),
     "overlap_grad_reduce": (keys.GRADIENT_OVERLAP,),
     "overlap_param_gather": (keys.GATHER_OVERLAP,),
+    "bucket_mb": (keys.BUCKET,),
     "overlap_tp_comm": (keys.TP_OVERLAP,),
     "microbatch_group_size": (keys.GROUP,),
     "overlap_moe_a2a": (keys.EXPERT_OVERLAP,),

@@ -6,6 +6,7 @@ A setting that is what the runtime does as we write it for is null, as in a job 
 from collections.abc import Mapping
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.job import (
     ContextExchange,
     Dispatcher,
@@ -64,6 +65,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         cuda_graph=_graph(arguments),
         overlap_grad_reduce=None if reduces else False,
         overlap_param_gather=_gathers(arguments, vpp),
+        bucket_mb=_bucket(arguments),
         microbatch_group_size=_group(arguments, vpp),
         overlap_tp_comm=True if arguments.on(keys.TP_OVERLAP) else None,
         overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
@@ -159,6 +161,13 @@ def gradient_dtype(arguments: Arguments) -> GradientType | None:
         return None if whole else "bf16"
     narrow = arguments.on(keys.NARROW_SUMS) or arguments.text("main_grads_dtype") == "bf16"
     return "bf16" if arguments.on(keys.BF16) and narrow else None
+
+
+def _bucket(arguments: Arguments) -> float | None:
+    """MiB of `--ddp-bucket-size` gradients, as wide as they are reduced."""
+    size = arguments.count(keys.BUCKET)
+    width = BYTES_BF16 if gradient_dtype(arguments) == "bf16" else BYTES_FP32
+    return size * width / 2**20 if size else None
 
 
 def moment_dtype(arguments: Arguments) -> StateType | None:

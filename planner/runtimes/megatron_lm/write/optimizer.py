@@ -22,6 +22,8 @@ def optimizer_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iter
     yield from _replica_arguments(layout)
     if traits.sharding.overlaps_gradients:
         yield keys.GRADIENT_OVERLAP()
+        if size := traits.bucket_elements(job):
+            yield keys.BUCKET(size)
     apart = traits.sharding.gathers_separately and _gathers_in_turn(layout)
     if layout.zero_stage >= 1 and traits.sharding.overlaps_parameters and not apart:
         yield keys.GATHER_OVERLAP()

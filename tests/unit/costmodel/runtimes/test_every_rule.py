@@ -408,6 +408,10 @@ ROWS = {
         rows("deepspeed", {}, options={"fused_optimizer": False}),
         rows("accelerate", {}, options={"fused_optimizer": False}) + rows("deepspeed", {}),
     ),
+    "runtime_sizes_buckets": (
+        rows("torchtitan", {}, options={"bucket_mb": 25}),
+        rows("megatron-lm", {}, options={"bucket_mb": 25}) + rows("torchtitan", {}),
+    ),
     "runtime_chooses_fp8_copies": (
         rows("torchtitan", {}, options=STORED)
         + rows("fsdp2", {}, options={"fp8_transpose_cache": True}),

@@ -301,3 +301,15 @@ def test_checkpoints_wait_on_the_host_where_the_script_says_that_the_model_uses_
     reading = read(of=usual, cluster=None, **section)
     assert causes(reading) == {"activation_checkpointing": "ignored"}
     assert (reading.layout.recompute, reading.layout.offload.checkpoints) == ("full", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [(52_428_800, 100), (5e8, None), (None, None), ("auto", 32), (1000, 1000 * 2 / 2**20)],
+)
+def test_a_size_of_buckets_is_read_where_it_is_not_the_engine_s_own(size, found):
+    """The Trainer fills in as many elements as hidden size squared: 4,096 squared in 2 bytes."""
+    keys = {} if size is None else {"reduce_bucket_size": size}
+    reading = read(zero(**keys))
+    assert reading.job.options.bucket_mb == found
+    assert "auto_value" not in causes(reading)

@@ -143,3 +143,17 @@ def test_a_mesh_of_other_ranks_is_illegal_and_so_is_an_unknown_key(make_job):
 
 def vars_of(config):
     return {name: getattr(config, name) for name in type(config).__dataclass_fields__}
+
+
+def test_a_size_of_buckets_is_the_trainers_and_a_whole_number(make_job):
+    layout = Layout(dp=4, zero_stage=0)
+    job = job_of(make_job, state_precision="bf16")
+    for size in (100, 12.5):
+        options = job.options.model_copy(update={"bucket_mb": size})
+        sized = job.model_copy(update={"options": options})
+        if size == 100:
+            assert settings(EXPORT(sized, layout))["ddp_bucket_cap_mb"] == 100
+            comes_back(sized, layout)
+        else:
+            with pytest.raises(UnsupportedError, match="whole number of MiB"):
+                EXPORT(sized, layout)
