@@ -11,6 +11,7 @@ from accuracy_tables import table
 from headline_commands import tables
 from headlines_dense import sc21, selective
 from headlines_figure import DRIFT, Figure, Headline, Runs
+from headlines_islands import islands
 from headlines_moe import experts
 from headlines_scaling import megascale
 from headlines_torchtitan import torchtitan
@@ -38,7 +39,7 @@ is not stated well enough to be a command, or nothing was measured.
   speech. Optimizers: APOLLO, Muon, SOAP.
 * Machines: Frontier's MI250X, ZAYA1's MI300X, Gaudi 2: collectives are assumed."""
 COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
-ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble, zero_plus_plus)
+ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble, zero_plus_plus, islands)
 
 
 def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:

@@ -33,7 +33,16 @@ def _found(modules):
     return {one.key: one for one in headlines}
 
 
-KEYS = ["sc21", "selective", "moe", "megascale", "torchtitan", "zero-bubble", "zero-plus-plus"]
+KEYS = [
+    "sc21",
+    "selective",
+    "moe",
+    "megascale",
+    "torchtitan",
+    "zero-bubble",
+    "zero-plus-plus",
+    "islands",
+]
 COMMANDS = ["offload", "states", "length", "others", "goodput"]
 
 
