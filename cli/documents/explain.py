@@ -18,6 +18,7 @@ from trainplan.planner.documents import (
     of_priced,
 )
 from trainplan.planner.explanations import (
+    Bought,
     Explanation,
     LargestModel,
     Resource,
@@ -171,8 +172,14 @@ class ExplainDocument(OfJob, Priced):
     longer), `lower_bound_s` and `most_cost_fraction` (what is proved of all others; null: nothing)
     and `proved`. Null: stages may differ in this runtime, several node groups, or no time was
     left."""
+    ranking: tuple[Bought, ...]
+    """What changes buy by themselves, the most first: `change` and `text` as in `shadow_prices`,
+    `gain_fraction` in tokens per second beyond the fastest layout that is known without it,
+    `saved_days` `of_days` of the run (null: `--tokens` is not given), `changes_training` (what it
+    trains otherwise) and `in_plan` (the plan has it: what it would lose without). Other jobs
+    (batches, more nodes) are not among them."""
     shadow_prices: tuple[ShadowPrice, ...]
-    """What each change of the job would buy."""
+    """What each change of the job would buy, the most first."""
     robustness: Robustness
     """`near_ties`: how many of the `rivals` the model cannot tell from the choice, which is the
     first of them."""
@@ -210,6 +217,6 @@ class ExplainDocument(OfJob, Priced):
         parts = [f"{LIMITED_BY[first.resource]}: {percent(first.fraction)} of the step"]
         if found.memory_binds is not None:
             parts.append("memory binds" if found.memory_binds else "memory does not bind")
-        if price and price.replanned:
-            parts.append(f"{price.text} buys {percent(price.replanned.throughput_gain_fraction)}")
+        if price:
+            parts.append(f"{price.text} buys {percent(found.bought(price))}")
         return "; ".join(parts) + "."

@@ -1,6 +1,6 @@
 """An explained plan, as text and as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from rich.console import RenderableType
@@ -26,6 +26,7 @@ from trainplan.cli.words import (
 )
 from trainplan.costmodel.job import Job
 from trainplan.planner.explanations import (
+    Bought,
     DynamicContext,
     Explanation,
     LargestModel,
@@ -78,6 +79,7 @@ def _compared(seconds: float, step: float) -> str:
 
 
 SHOWN_RIVALS = 6
+SHOWN_BOUGHT = 5
 UNKNOWN = 1.0
 """A price of which no more is known than that the step may be half as long: nothing is."""
 
@@ -89,6 +91,8 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     text.append("\n" + estimate_line(found.estimate, found.job), style="not bold default")
     yield text
     yield job_line(found.job)
+    if found.ranking:
+        yield ranking_line(found.ranking)
     cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."
     yield stacked(terms_table(found.estimate), cost)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
@@ -104,6 +108,25 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     yield from _prices(found)
     yield from _rules(found)
     yield from _rivals(found)
+
+
+def ranking_line(ranking: Sequence[Bought]) -> str:
+    """What buys most, in days of the run where its length is known."""
+    shown = "; ".join(map(_bought, ranking[:SHOWN_BOUGHT]))
+    more = len(ranking) - SHOWN_BOUGHT
+    return f"What buys most: {shown}{f'; {more} more below' if more > 0 else ''}."
+
+
+def _bought(one: Bought) -> str:
+    otherwise = " (changes the training)" if one.changes_training else ""
+    otherwise += " (in the plan)" * one.in_plan
+    if one.saved_days is None or one.of_days is None:
+        return f"{one.text}{otherwise} {percent(one.gain_fraction)}"
+    return f"{one.text}{otherwise} {_days(one.saved_days)} days of {_days(one.of_days)}"
+
+
+def _days(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def memory_line(found: Explanation) -> str:
@@ -145,22 +168,30 @@ def imbalance_line(found: Imbalance) -> str:
 def _prices(found: Explanation) -> Iterator[Part]:
     """What more of everything would buy, in tokens per second."""
     gains = map(number, ("same layout", "searched anew", "per GPU"))
-    columns: Columns = ("What would it buy?", *gains, "with")
+    days = [number("days saved")] if found.job.training.tokens else []
+    columns: Columns = ("What would it buy?", *gains, *days, "with")
     rows = (_price_row(price, found) for price in found.shadow_prices)
     yield stacked(
         table("", columns, rows),
-        "Gains are in tokens/s of the whole job, each the best with even stages or better: uneven "
-        "ones are tried; >= where that is not proved; NAME=VALUE are settings for `--option`.",
+        f"Gains are in tokens/s of the whole job{_with_failures(found.job)}, each the best with "
+        "even stages or better: uneven ones are tried; >= where that is not proved; NAME=VALUE are "
+        "settings for `--option`.",
     )
+
+
+def _with_failures(job: Job) -> str:
+    return ", failures and saves included" if job.cluster.failures else ""
 
 
 def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
     new, kept = price.replanned, price.kept
+    saved = new.saved_days if new else None
     return (
-        price.text,
+        price.text + " (changes the training)" * bool(price.changes_training),
         gain(kept.throughput_gain_fraction) if kept else NEVER,
         _searched(price),
         gain(new.per_gpu_gain_fraction) if new else NEVER,
+        *([NEVER if saved is None else f"{saved:.2g}"] if found.job.training.tokens else []),
         _reason(price) if new is None else change_text(new.layout, found.layout, found.job.model),
     )
 

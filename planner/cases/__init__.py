@@ -15,6 +15,7 @@ with_all_settings: settings that the job does not state are searched, those of s
 with_batch: sequences per optimizer step.
 with_choice: one more field held to a value.
 with_domain: scale-up domains of more GPUs.
+with_failures: other values of what the cluster states of failures and saves.
 with_gpu: GPUs of another kind in as many nodes.
 with_gpus: as many GPUs in all, in nodes of the same kind.
 with_memory: usable memory of every GPU, GiB.
@@ -37,6 +38,7 @@ from trainplan.planner.cases.case import (
     with_batch,
     with_choice,
     with_domain,
+    with_failures,
     with_gpu,
     with_gpus,
     with_memory,

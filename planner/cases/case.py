@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -147,6 +147,18 @@ def _common_nodes(cluster: ClusterSpec) -> int:
     """By how much the cluster can be divided, all groups alike."""
     counts = [group.num_nodes for group in cluster.groups]
     return max(n for n in range(1, min(counts) + 1) if not any(c % n for c in counts))
+
+
+def with_failures(case: Case, values: Mapping[str, object]) -> Case:
+    """Other values of what the cluster states of failures and saves.
+
+    Raises:
+        SpecError: There is no such cluster, or it states none.
+    """
+    cluster = case.job.cluster
+    if cluster.failures is None:
+        raise SpecError("the cluster states no failures: give --mtbf-node")
+    return _with_cluster(case, replaced(cluster, failures=replaced(cluster.failures, **values)))
 
 
 def with_batch(case: Case, global_batch_size: int) -> Case:

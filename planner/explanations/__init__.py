@@ -5,6 +5,7 @@ largest model, finer recompute, use of links.
 
 axis_links: links of every axis whose groups have two ranks or more.
 AxisLinks: links of one axis.
+Bought: what a change buys by itself.
 DynamicContext: every sequence on as many context ranks as it needs, rows alike in work.
 explain: what limits a layout of a job, and what more of it would save.
 Explanation: where the step goes, what binds, what more would buy, how sure the choice is.
@@ -28,6 +29,6 @@ if TYPE_CHECKING:
     from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, RelaxedRule
     from trainplan.planner.explanations.robustness import Robustness
     from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
-    from trainplan.planner.explanations.shadow_prices import ShadowPrice
+    from trainplan.planner.explanations.shadow_prices import Bought, ShadowPrice
 else:
     __getattr__ = door(__name__)

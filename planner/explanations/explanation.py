@@ -1,6 +1,7 @@
 """Why is a plan as fast as it is, and what would make it faster?"""
 
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from types import MappingProxyType
 from typing import Literal
 
@@ -12,7 +13,13 @@ from trainplan.planner.explanations.largest_model import LargestModel, largest_m
 from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.explanations.robustness import Robustness, robustness
 from trainplan.planner.explanations.sequence_lengths import SequenceLengths, sequence_lengths
-from trainplan.planner.explanations.shadow_prices import ShadowPrice, shadow_prices
+from trainplan.planner.explanations.shadow_prices import (
+    NOTICED_GAIN,
+    Bought,
+    ShadowPrice,
+    ranking,
+    shadow_prices,
+)
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions import (
     ANSWERED,
@@ -42,8 +49,6 @@ RESOURCES: MappingProxyType[Resource, tuple[str, ...]] = MappingProxyType(
 MEMORY_CHANGES = ("memory", "memory_tenth")
 CUT_SHORT: frozenset[Status] = frozenset(("found", "untried"))
 """Searches that do not say what a change buys at most."""
-NOTICED_GAIN = 0.001
-"""A change that buys less than 0.1 % does not bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,29 @@ class Explanation:
     """Widths off the grid of the kernels."""
 
     @property
+    def ranking(self) -> tuple[Bought, ...]:
+        """What each change buys by itself, the most first."""
+        step = self.estimate.step_time_s
+        return ranking(self.shadow_prices, self.job, step, step / (1 + self.slack_fraction))
+
+    @property
+    def slack_fraction(self) -> float:
+        """By how much the plan takes longer than the fastest layout that is known."""
+        fastest = min((one.step_time_s for one in self.robustness.rivals), default=inf)
+        return max(0.0, self.estimate.step_time_s / fastest - 1)
+
+    def bought(self, price: ShadowPrice) -> float:
+        """What a change buys with the layout searched anew, beyond the plan's slack."""
+        gain = price.replanned.throughput_gain_fraction if price.replanned else 0.0
+        return (1 + gain) / (1 + self.slack_fraction) - 1
+
+    @property
     def best_price(self) -> ShadowPrice | None:
         """The change of machine that buys most for the same batch; none if none is noticed."""
         bought = [price for price in self.shadow_prices if price.change in (*MEMORY_CHANGES, "nic")]
-        return max((p for p in bought if _gain(p) > NOTICED_GAIN), key=_gain, default=None)
+        return max(
+            (p for p in bought if self.bought(p) > NOTICED_GAIN), key=self.bought, default=None
+        )
 
     @property
     def memory_price(self) -> ShadowPrice | None:
@@ -103,21 +127,16 @@ class Explanation:
             for price in self.shadow_prices
             if price.change in MEMORY_CHANGES and price.status in ANSWERED
         )
-        return max(searched, key=_gain, default=None)
+        return max(searched, key=self.bought, default=None)
 
     @property
     def memory_binds(self) -> bool | None:
         """Would more memory make it faster? None where no search says so, or one was cut short."""
         price = self.memory_price
-        if price is not None and _gain(price) > NOTICED_GAIN:
+        if price is not None and self.bought(price) > NOTICED_GAIN:
             return True
         statuses = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
         return None if price is None or not CUT_SHORT.isdisjoint(statuses) else False
-
-
-def _gain(price: ShadowPrice) -> float:
-    """What it buys with the layout searched anew."""
-    return price.replanned.throughput_gain_fraction if price.replanned else 0.0
 
 
 def explain(

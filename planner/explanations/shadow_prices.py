@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
 
-from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.base import SECONDS_PER_DAY
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.runtimes import Setting
-from trainplan.planner.cases import (
-    Case,
-    with_added_memory,
-    with_all_settings,
-    with_batch,
-    with_choice,
-    with_domain,
-    with_gpus,
-    with_memory_by,
-    with_nic,
-    with_setting,
-    without_margin,
-    without_reserve,
-)
-from trainplan.planner.plan import Candidate
+from trainplan.costmodel.run_costs import run_steps, stretch_of
+from trainplan.planner.cases import Case
+from trainplan.planner.explanations.changes import BEST_SETTINGS, Change, applied, changes
+from trainplan.planner.plan import Candidate, changes_training
 from trainplan.planner.questions import Outcome, Status, kept_layout, outcomes
-from trainplan.planner.space import parse_choice
 from trainplan.planner.work import ALONE, Budget, Workers
 
-ADDED_GIB = 2.0
-"""A step of memory small enough to price the limit, large enough to hold a layer's activations."""
-
-BEST_SETTINGS = "the best of all settings together"
+NOTICED_GAIN = 0.001
+"""A change that buys less than 0.1 % does not bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +28,10 @@ class Effect:
     layout: Layout
     step_time_s: float
     throughput_gain_fraction: float
-    """In tokens per second of the whole job."""
+    """In tokens per second of the whole job, failures and saves included where they are stated."""
     per_gpu_gain_fraction: float  # falls where GPUs are added faster than speed
+    saved_days: float | None
+    """Of the run; null: `--tokens` is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +39,12 @@ class ShadowPrice:
     """What a change of the job would buy."""
 
     change: str
-    """`memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`, `batch_double`,
-    `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
-    runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on) or
-    `even` (where stages hold unequal layers)."""
+    """`save_sync`, `save_async`, `save_local`, `checkpoint`, `restart`, `mtbf`, `spare_node` (where
+    failures are stated), `memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`,
+    `batch_double`, `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a
+    setting of the runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`,
+    turned on), an axis that says who holds what (such as `hpz`, left out) or `even`
+    (where stages hold unequal layers)."""
     text: str
     """In words."""
     status: Status
@@ -67,158 +55,121 @@ class ShadowPrice:
     """Why it is impossible; else empty."""
     kept: Effect | None
     """The plan's layout in the changed job: `layout`, `step_time_s`, `throughput_gain_fraction`
-    (tokens per second of the whole job over those of the plan, minus 1) and
-    `per_gpu_gain_fraction`. Null: it does not run or fit."""
+    (tokens per second of the whole job over those of the plan, minus 1),
+    `per_gpu_gain_fraction` and `saved_days` (of the run; null: `--tokens` is not given). Null: it
+    does not run or fit."""
     replanned: Effect | None
     """As `kept`, of the best layout found; null: none."""
+    changes_training: tuple[str, ...] = ()
+    """What it trains otherwise than the plan; empty: nothing."""
+
+    @property
+    def gain(self) -> float:
+        """What it buys with the layout searched anew; nothing where that is not known."""
+        return self.replanned.throughput_gain_fraction if self.replanned else -inf
+
+
+OTHER_JOBS = frozenset(
+    ("node", "node_and_batch", "gpus_double", "batch_double", "batch_half", "settings")
+)
+"""Changes that are another job, or several at once: they stand in no ranking."""
+WITHOUT = "without "
+"""Begins the text of a change that leaves out what the plan has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What one change buys by itself."""
+
+    change: str
+    text: str
+    gain_fraction: float
+    """In tokens per second of the whole job."""
+    saved_days: float | None
+    """Of the run; null: `--tokens` is not given."""
+    of_days: float | None
+    """That the run takes; null likewise."""
+    changes_training: tuple[str, ...]
+    in_plan: bool
+    """The plan has it: it is what it would lose without."""
+
+
+def ranking(
+    prices: Iterable[ShadowPrice], job: Job, step_time_s: float, fastest_s: float
+) -> tuple[Bought, ...]:
+    """Changes by what they buy, the most first; none that buys less than `NOTICED_GAIN`.
+
+    `fastest_s` is the shortest step known without any change: what a search finds beyond the plan
+    counts from there, so that the slack of a plan is not put down to a change.
+    """
+    base, days = step_time_s / fastest_s, _Speed.of(job, step_time_s).days
+    found = []
+    for one in (price for price in prices if price.change not in OTHER_JOBS):
+        same = one.kept.throughput_gain_fraction if one.kept else -1.0
+        gain = max(same, (1 + one.gain) / base - 1)
+        has_it = one.replanned is not None and one.text.startswith(WITHOUT) and gain < 0
+        if has_it:
+            gain = 1 / (1 + gain) - 1
+        if gain > NOTICED_GAIN:
+            longer = 1 + gain if has_it else 1.0
+            saved = None if days is None else days * longer * (1 - 1 / (1 + gain))
+            text = one.text.removeprefix(WITHOUT) if has_it else one.text
+            whole = None if days is None else days * longer
+            found.append(Bought(one.change, text, gain, saved, whole, one.changes_training, has_it))
+    return tuple(sorted(found, key=lambda one: -one.gain_fraction))
 
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """Tokens per second of a job, and of each of its GPUs."""
+    """Tokens per second of a job, and of each of its GPUs, and the days of its run."""
 
     whole: float
     per_gpu: float
+    days: float | None
 
     @classmethod
     def of(cls, job: Job, step_time_s: float) -> _Speed:
         """Of the cluster and of one GPU.
 
-        Source: tokens of a step over its seconds are those of the cluster in a second; over its
-        GPUs, those of one.
+        Source: tokens of a step over the seconds that pass for it are those of the cluster in a
+        second; over its GPUs, those of spare nodes too, those of one.
         """
-        whole = real_tokens_per_step(job.training) / step_time_s
-        return cls(whole, whole / job.cluster.num_gpus)
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    name: str
-    text: str
-    apply: Callable[[Case], Case]
+        cluster, failures, steps = job.cluster, job.cluster.failures, run_steps(job)
+        seconds = step_time_s * stretch_of(job)
+        whole = job.islands * real_tokens_per_step(job.training) / seconds
+        spare = failures.spare_nodes / cluster.num_nodes if failures else 0.0
+        days = None if steps is None else steps * seconds / SECONDS_PER_DAY
+        return cls(whole, whole / (job.islands * cluster.num_gpus * (1 + spare)), days)
 
 
 def shadow_prices(
     case: Case, layout: Layout, step_time_s: float, budget: Budget, workers: Workers = ALONE
 ) -> tuple[ShadowPrice, ...]:
-    """Price every change, in turn; those the budget does not reach are said to be untried.
+    """Price every change, what buys most first; those that no budget reached are untried, and last.
 
     `layout` is the plan's and `step_time_s` its estimate.
     """
     own, case = _Speed.of(case.job, step_time_s), case.near(layout)
-    every = (*_changes(case), *_settings(case, layout), *_splits(layout))
-    changes = [(change, _applied(change, case)) for change in every]
-    cases = [changed for _, changed in changes if isinstance(changed, Case)]
-    found = outcomes(cases, budget, workers)
-    return tuple(
-        _price(change, changed, layout, own, next(found))
-        if isinstance(changed, Case)
-        else ShadowPrice(change.name, change.text, "impossible", str(changed), None, None)
-        for change, changed in changes
-    )
-
-
-def _applied(change: _Change, case: Case) -> Case | PlanError:
-    """The changed question, or why there is none."""
-    try:
-        return change.apply(case)
-    except PlanError as error:
-        return error
-
-
-def _changes(case: Case) -> Iterator[_Change]:
-    """What a user could buy or choose, the likeliest first."""
-    more = f"{ADDED_GIB:g} GiB more memory per GPU"
-    yield _Change("memory", more, lambda question: with_added_memory(question, ADDED_GIB))
-    yield _Change(
-        "memory_tenth", "10 % more memory per GPU", lambda question: with_memory_by(question, 1.1)
-    )
-    yield _Change("nic", "NIC twice as fast", lambda question: with_nic(question, 2.0))
-    yield from _sizes(case)
-    yield from _batches(case)
-    domain = "scale-up domains of twice as many GPUs"
-    yield _Change("domain", domain, lambda question: with_domain(question, 2))
-    if case.job.options.routing and case.job.options.routing.kind != "balanced":
-        even = partial(with_setting, name="routing", value=None)
-        yield _Change("routing", "balanced experts (routing=balanced)", even)
-    if case.margin > 0:
-        yield _Change("margin", "no memory margin", without_margin)
-    if case.job.reserve_bytes:
-        text = f"no reserve of {case.job.reserve_bytes / GIB:.4g} GiB"
-        yield _Change("reserve", text, without_reserve)
-
-
-def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
-    """Settings dropped, then those that are off and mean something for the plan, then the best."""
-    job, plain = case.job, case.context.traits
-    for name, text in job.options.arguments().items():
-        drop = partial(with_setting, name=name, value=None)
-        if drop(case).context.traits != plain:
-            yield _Change(name, f"without {text}", drop)
-    off = [one for one in plain.settings if getattr(job.options, one.name) is None]
-    for one in off:
-        turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
-        changed = turn_on(case)
-        lacks = one.refused(changed.job) is not None
-        if not lacks and changed.context.traits != plain and not _idle(one, changed.job, layout):
-            yield _Change(one.name, one.text, turn_on)
-    if off:
-        yield _Change("settings", BEST_SETTINGS, with_all_settings)
-
-
-def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
-    """Does a setting mean nothing for a layout?"""
-    table = LayoutTable.of([layout])
-    alone = {
-        "moe_dispatcher": layout.ep * layout.etp == 1,
-        "overlap_moe_a2a": layout.ep == 1,
-        "overlap_shared_experts": layout.ep == 1,
-        "overlap_tp_comm": layout.tp == 1,
-    }
-    idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])
-    return idle or alone.get(setting.name, False)
-
-
-def _splits(layout: Layout) -> Iterator[_Change]:
-    """What stages of unequal layers are worth, where the plan has them."""
-    if layout.stages is not None:
-        even = parse_choice("stages=even", excluded=False)
-        yield _Change(
-            "even", "the even split of layers", lambda question: with_choice(question, even)
-        )
-
-
-def _sizes(case: Case) -> Iterator[_Change]:
-    """One node more, with the batch and with its share of the batch; twice the cluster."""
-    cluster, batch = case.job.cluster, case.job.training.global_batch_size
-    gpus = cluster.num_gpus
-    larger = gpus + cluster.groups[0].gpus_per_node
-    grown, rest = divmod(batch * larger, gpus)
-    if len(cluster.groups) == 1:
-        same = f"one node more ({larger:,} GPUs), same batch"
-        yield _Change("node", same, lambda question: with_gpus(question, larger))
-    if len(cluster.groups) == 1 and not rest:
-        text = f"one node more, batch {grown:,}"
-        yield _Change(
-            "node_and_batch", text, lambda question: with_batch(with_gpus(question, larger), grown)
-        )
-    if len(cluster.groups) > 1 or larger != 2 * gpus:
-        twice = f"{2 * gpus:,} GPUs, same batch"
-        yield _Change("gpus_double", twice, lambda question: with_gpus(question, 2 * gpus))
-
-
-def _batches(case: Case) -> Iterator[_Change]:
-    """Twice the batch, and half of it."""
-    batch = case.job.training.global_batch_size
-    twice = f"batch {2 * batch:,}"
-    yield _Change("batch_double", twice, lambda question: with_batch(question, 2 * batch))
-    if batch % 2 == 0:
-        half = f"batch {batch // 2:,}"
-        yield _Change("batch_half", half, lambda question: with_batch(question, batch // 2))
+    tried = [(change, applied(change, case)) for change in changes(case, layout)]
+    searched = [c for change, c in tried if isinstance(c, Case) and not change.same_step]
+    found = outcomes(searched, budget, workers)
+    prices = []
+    for change, changed in tried:
+        if not isinstance(changed, Case):
+            none = ShadowPrice(change.name, change.text, "impossible", str(changed), None, None)
+            prices.append(none)
+            continue
+        kept = kept_layout(changed, layout)
+        best = Outcome("proved", "", kept) if change.same_step else next(found).at_least(kept)
+        price = _price(change, changed, own, kept, best)
+        before = changes_training(case.job)
+        after = tuple(one.says for one in changes_training(changed.job) if one not in before)
+        prices.append(replace(price, changes_training=after))
+    return tuple(sorted(prices, key=lambda one: -one.gain))
 
 
 def _price(
-    change: _Change, changed: Case, layout: Layout, own: _Speed, found: Outcome
+    change: Change, changed: Case, own: _Speed, kept: Candidate | None, best: Outcome
 ) -> ShadowPrice:
     def effect(one: Candidate | None) -> Effect | None:
         if one is None:
@@ -226,10 +177,10 @@ def _price(
         seconds = one.estimate.step_time_s
         speed = _Speed.of(changed.job, seconds)
         gains = speed.whole / own.whole - 1, speed.per_gpu / own.per_gpu - 1
-        return Effect(one.layout, seconds, *gains)
+        saved = None if own.days is None or speed.days is None else own.days - speed.days
+        return Effect(one.layout, seconds, *gains, saved)
 
-    kept = kept_layout(changed, layout)
-    best, text = found.at_least(kept), change.text
+    text = change.text
     if text == BEST_SETTINGS:
         text = f"{text}: {' '.join(best.settings) or 'those of the plan'}"
     return ShadowPrice(change.name, text, best.status, best.reason, effect(kept), effect(best.best))

@@ -19,9 +19,10 @@ from trainplan.planner.cases.case import (
     with_nic,
 )
 from trainplan.planner.documents.document import plan_json
+from trainplan.planner.explanations.changes import ADDED_GIB
 from trainplan.planner.explanations.explanation import RESOURCES, explain, memory_limit, shares
 from trainplan.planner.explanations.robustness import robustness
-from trainplan.planner.explanations.shadow_prices import ADDED_GIB, shadow_prices
+from trainplan.planner.explanations.shadow_prices import shadow_prices
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
@@ -192,8 +193,8 @@ def test_unequal_stages_have_a_price_and_the_even_split_does_not_keep_them(make_
     job = make_job("small-dense", "1x8:h100-sxm", 32, 2048)
     uneven = Layout(pp=4, dp=2, stages=stage_specs((1, 2, 2, 1)))
     step = estimate(job, uneven).step_time_s
-    price = list(shadow_prices(Case(job, SearchOptions()), uneven, step, Unlimited()))[-1]
-    assert price.change == "even"
+    prices = shadow_prices(Case(job, SearchOptions()), uneven, step, Unlimited())
+    (price,) = [one for one in prices if one.change == "even"]
     assert price.kept is None
     assert price.replanned.layout.stages is None
     best = search(job, SearchOptions(fix=(parse_choice("stages=even", excluded=False),)))

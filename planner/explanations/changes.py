@@ -1,0 +1,205 @@
+"""What a user could buy, choose or leave out: each a question that can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.runtimes import Setting
+from trainplan.planner.cases import (
+    Case,
+    with_added_memory,
+    with_all_settings,
+    with_batch,
+    with_choice,
+    with_domain,
+    with_failures,
+    with_gpus,
+    with_memory_by,
+    with_nic,
+    with_setting,
+    without_margin,
+    without_reserve,
+)
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.space import parse_choice
+
+ADDED_GIB = 2.0
+"""A step of memory small enough to price the limit, large enough to hold a layer's activations."""
+
+BEST_SETTINGS = "the best of all settings together"
+TECHNIQUES = ("dp_replicate", "replicas_share_optimizer", "gtp", "egtp", "hpz", "shard")
+"""Axes that say who holds what, beyond degrees and ZeRO stages."""
+TRAINS_OTHERWISE = {"weight_bits": "8", "gradient_bits": "4"}
+"""Settings that change the training: priced here, and chosen by no search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is otherwise."""
+
+    name: str
+    text: str
+    apply: Callable[[Case], Case]
+    same_step: bool = False
+    """Does a step stay as it is, whatever its layout? Failures and saves are beside it."""
+
+
+def changes(case: Case, layout: Layout) -> Iterator[Change]:
+    """All of them: of failures, of the machine and the batch, of settings, of how states lie."""
+    yield from _failures(case)
+    yield from _changes(case)
+    yield from _settings(case, layout)
+    yield from _techniques(layout)
+    yield from _training(case)
+    yield from _splits(layout)
+
+
+def applied(change: Change, case: Case) -> Case | PlanError:
+    """The changed question, or why there is none."""
+    try:
+        return change.apply(case)
+    except PlanError as error:
+        return error
+
+
+def _failures(case: Case) -> Iterator[Change]:
+    """What saves, restarts and nodes could be."""
+    stated, exporter = case.job.cluster.failures, EXPORTERS.get(case.job.runtime)
+    if stated is None:
+        return
+
+    def change(name: str, text: str, **values: object) -> Change:
+        return Change(name, text, partial(with_failures, values=values), same_step=True)
+
+    words = {"sync": "saves that training waits for", "async": "asynchronous saves"}
+    words["local"] = "saves into memory of other nodes"
+    for save, text in words.items():
+        if save != stated.save and (exporter is None or save in exporter.saves):
+            yield change(f"save_{save}", text, save=save)
+    if stated.checkpoint_gb_per_s and stated.save != "local":
+        faster = 2 * stated.checkpoint_gb_per_s
+        yield change("checkpoint", f"checkpoints at {faster:g} GB/s", checkpoint_gb_per_s=faster)
+    if stated.restart_minutes:
+        shorter = stated.restart_minutes / 2
+        yield change("restart", f"restarts in {shorter:g} minutes", restart_minutes=shorter)
+    rarer = 2 * stated.mtbf_node_days
+    yield change("mtbf", "nodes that fail half as often", mtbf_node_days=rarer)
+    if stated.repair_hours:
+        more = stated.spare_nodes + 1
+        text = "a spare node" if more == 1 else f"{more} spare nodes"
+        yield change("spare_node", text, spare_nodes=more)
+
+
+def _techniques(layout: Layout) -> Iterator[Change]:
+    """Ways to lay out states that the plan has, left out."""
+    for axis in (one for one in AXES if one.name in TECHNIQUES and not one.is_off(layout)):
+        off = parse_choice(f"{axis.name}={axis.codec.text(axis.off)}", excluded=False)
+        text = f"without {axis.name}={axis.text(layout)}"
+        yield Change(axis.name, text, partial(with_choice, choice=off))
+
+
+def _training(case: Case) -> Iterator[Change]:
+    """Settings that change the training, where the runtime has them and the job has none."""
+    for name, value in TRAINS_OTHERWISE.items():
+        absent = getattr(case.job.options, name) is None
+        if absent and case.context.traits.sharding.zero_plus_plus:
+            setting = partial(with_setting, name=name, value=value)
+            yield Change(name, f"{name}={value}", setting)
+
+
+def _changes(case: Case) -> Iterator[Change]:
+    """What a user could buy or choose, the likeliest first."""
+    more = f"{ADDED_GIB:g} GiB more memory per GPU"
+    yield Change("memory", more, lambda question: with_added_memory(question, ADDED_GIB))
+    yield Change(
+        "memory_tenth", "10 % more memory per GPU", lambda question: with_memory_by(question, 1.1)
+    )
+    yield Change("nic", "NIC twice as fast", lambda question: with_nic(question, 2.0))
+    yield from _sizes(case)
+    yield from _batches(case)
+    domain = "scale-up domains of twice as many GPUs"
+    yield Change("domain", domain, lambda question: with_domain(question, 2))
+    if case.job.options.routing and case.job.options.routing.kind != "balanced":
+        even = partial(with_setting, name="routing", value=None)
+        yield Change("routing", "balanced experts (routing=balanced)", even)
+    if case.margin > 0:
+        yield Change("margin", "no memory margin", without_margin)
+    if case.job.reserve_bytes:
+        text = f"no reserve of {case.job.reserve_bytes / GIB:.4g} GiB"
+        yield Change("reserve", text, without_reserve)
+
+
+def _settings(case: Case, layout: Layout) -> Iterator[Change]:
+    """Settings dropped, then those that are off and mean something for the plan, then the best."""
+    job, plain = case.job, case.context.traits
+    for name, text in job.options.arguments().items():
+        drop = partial(with_setting, name=name, value=None)
+        if drop(case).context.traits != plain:
+            yield Change(name, f"without {text}", drop)
+    off = [one for one in plain.settings if getattr(job.options, one.name) is None]
+    for one in off:
+        turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
+        changed = turn_on(case)
+        lacks = one.refused(changed.job) is not None
+        if not lacks and changed.context.traits != plain and not _idle(one, changed.job, layout):
+            yield Change(one.name, one.text, turn_on)
+    if off:
+        yield Change("settings", BEST_SETTINGS, with_all_settings)
+
+
+def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
+    """Does a setting mean nothing for a layout?"""
+    table = LayoutTable.of([layout])
+    alone = {
+        "moe_dispatcher": layout.ep * layout.etp == 1,
+        "overlap_moe_a2a": layout.ep == 1,
+        "overlap_shared_experts": layout.ep == 1,
+        "overlap_tp_comm": layout.tp == 1,
+    }
+    idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])
+    return idle or alone.get(setting.name, False)
+
+
+def _splits(layout: Layout) -> Iterator[Change]:
+    """What stages of unequal layers are worth, where the plan has them."""
+    if layout.stages is not None:
+        even = parse_choice("stages=even", excluded=False)
+        yield Change(
+            "even", "the even split of layers", lambda question: with_choice(question, even)
+        )
+
+
+def _sizes(case: Case) -> Iterator[Change]:
+    """One node more, with the batch and with its share of the batch; twice the cluster."""
+    cluster, batch = case.job.cluster, case.job.training.global_batch_size
+    gpus = cluster.num_gpus
+    larger = gpus + cluster.groups[0].gpus_per_node
+    grown, rest = divmod(batch * larger, gpus)
+    if len(cluster.groups) == 1:
+        same = f"one node more ({larger:,} GPUs), same batch"
+        yield Change("node", same, lambda question: with_gpus(question, larger))
+    if len(cluster.groups) == 1 and not rest:
+        text = f"one node more, batch {grown:,}"
+        yield Change(
+            "node_and_batch", text, lambda question: with_batch(with_gpus(question, larger), grown)
+        )
+    if len(cluster.groups) > 1 or larger != 2 * gpus:
+        twice = f"{2 * gpus:,} GPUs, same batch"
+        yield Change("gpus_double", twice, lambda question: with_gpus(question, 2 * gpus))
+
+
+def _batches(case: Case) -> Iterator[Change]:
+    """Twice the batch, and half of it."""
+    batch = case.job.training.global_batch_size
+    twice = f"batch {2 * batch:,}"
+    yield Change("batch_double", twice, lambda question: with_batch(question, 2 * batch))
+    if batch % 2 == 0:
+        half = f"batch {batch // 2:,}"
+        yield Change("batch_half", half, lambda question: with_batch(question, batch // 2))

@@ -1,0 +1,129 @@
+"""What each change buys by itself: failures and saves in closed form, and nothing of the slack."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.budgets import Steps
+from trainplan.cli.pages.explain import ranking_line
+from trainplan.costmodel.base.units import SECONDS_PER_DAY
+from trainplan.costmodel.hardware.failures import FailureSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.run_costs import goodput_of, run_steps, stretch_of
+from trainplan.planner.cases.case import Case
+from trainplan.planner.explanations.changes import changes
+from trainplan.planner.explanations.shadow_prices import ranking, shadow_prices
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions import estimate
+
+LAYOUT = Layout(tp=2, dp=8, zero_stage=1, sequence_parallel=True)
+FAILS = {"mtbf_node_days": 5.0, "checkpoint_gb_per_s": 1.0, "repair_hours": 12.0}
+
+
+@pytest.fixture
+def failing(make_job):
+    """A job of known length on nodes that fail."""
+
+    def of(tokens=10**12, **failures):
+        job = make_job("small-dense", "2x8:h100-sxm", 32, 4096)
+        stated = FailureSpec(**FAILS | failures)
+        cluster = job.cluster.model_copy(update={"failures": stated})
+        training = job.training.model_copy(update={"tokens": tokens})
+        return job.model_copy(update={"cluster": cluster, "training": training})
+
+    return of
+
+
+def prices_of(job):
+    """With no budget for searches: what is priced in closed form, and the rest untried."""
+    step = estimate(job, LAYOUT).step_time_s
+    return shadow_prices(Case(job, SearchOptions()), LAYOUT, step, Steps(0)), step
+
+
+def test_a_way_to_save_buys_the_goodput_that_it_brings(failing):
+    job = failing()
+    prices, step = prices_of(job)
+    (saves,) = [one for one in prices if one.change == "save_async"]
+    other = failing(save="async")
+    gain = stretch_of(job) / stretch_of(other) - 1
+    assert saves.status == "proved"
+    assert saves.replanned == saves.kept
+    assert saves.replanned.layout == LAYOUT
+    assert saves.replanned.step_time_s == step
+    assert saves.replanned.throughput_gain_fraction == pytest.approx(gain)
+    days = run_steps(job) * step / SECONDS_PER_DAY
+    saved = days / goodput_of(job).fraction - days / goodput_of(other).fraction
+    assert saves.replanned.saved_days == pytest.approx(saved)
+
+
+def test_every_figure_of_failures_may_be_bought(failing):
+    found = {one.change: one for one in prices_of(failing())[0]}
+    bought = {"save_async", "save_local", "checkpoint", "restart", "mtbf", "spare_node"}
+    assert bought <= found.keys()
+    assert all(found[name].replanned.throughput_gain_fraction > 0 for name in sorted(bought))
+    assert "save_sync" not in found
+    local = {one.change: one.text for one in prices_of(failing(save="local"))[0]}
+    assert "checkpoint" not in local
+    spare = {one.change: one for one in prices_of(failing(spare_nodes=1))[0]}["spare_node"]
+    assert spare.text == "2 spare nodes"
+    assert spare.replanned.per_gpu_gain_fraction < spare.replanned.throughput_gain_fraction
+
+
+def test_saves_that_the_runtime_has_not_are_not_offered(failing):
+    job = failing().model_copy(update={"runtime": "transformers"})
+    offered = changes(Case(job, SearchOptions()), LAYOUT)
+    assert not [one.name for one in offered if one.name.startswith("save_")]
+
+
+def test_without_failures_nothing_of_them_is_offered(make_job):
+    job = make_job("small-dense", "2x8:h100-sxm", 32, 4096)
+    prices, step = prices_of(job)
+    names = {one.change for one in prices}
+    assert names.isdisjoint({"save_async", "mtbf", "spare_node", "restart", "checkpoint"})
+    assert all(one.saved_days is None for one in ranking(prices, job, step, step))
+
+
+def test_what_buys_most_comes_first(failing):
+    prices, _ = prices_of(failing())
+    gains = [one.gain for one in prices]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_the_slack_of_a_plan_is_put_down_to_no_change(failing):
+    job = failing()
+    prices, step = prices_of(job)
+    own = next(one for one in prices if one.change == "save_async")
+    slack = replace(
+        own,
+        change="nic",
+        kept=replace(own.kept, throughput_gain_fraction=0.0),
+        replanned=replace(own.replanned, throughput_gain_fraction=0.01),
+    )
+    assert ranking([slack], job, step, step / 1.01) == ()
+    (one,) = ranking([slack], job, step, step)
+    assert one.gain_fraction == pytest.approx(0.01)
+    assert not ranking([replace(slack, change="gpus_double")], job, step, step)
+
+
+def test_what_the_plan_has_is_ranked_by_what_it_would_lose(failing):
+    job = failing()
+    prices, step = prices_of(job)
+    own = next(one for one in prices if one.change == "save_async")
+    lost = replace(own.replanned, throughput_gain_fraction=-0.2)
+    without = replace(own, change="hpz", text="without hpz=8", kept=lost, replanned=lost)
+    (one,) = ranking([without], job, step, step)
+    assert (one.text, one.in_plan) == ("hpz=8", True)
+    assert one.gain_fraction == pytest.approx(0.25)
+    days = run_steps(job) * step * stretch_of(job) / SECONDS_PER_DAY
+    assert one.of_days == pytest.approx(1.25 * days)
+    assert one.saved_days == pytest.approx(0.25 * days)
+    assert ranking_line([one]).startswith("What buys most: hpz=8 (in the plan) ")
+
+
+def test_the_first_line_says_days_or_percents(failing):
+    for tokens, words in ((10**12, "days of"), (None, "%")):
+        job = failing(tokens=tokens)
+        prices, step = prices_of(job)
+        line = ranking_line(ranking(prices, job, step, step))
+        assert words in line
+        assert line.endswith("more below.")
