@@ -13,7 +13,7 @@ from trainplan.costmodel.copy_streams import OffloadPolicy, Place
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import deepspeed
-from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
+from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED, OF_GROUPS
 from trainplan.costmodel.runtimes.traits import Adapting
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 
@@ -60,9 +60,15 @@ ARCTIC_TRAINING = replace(
     name="arctic-training",
     version="0.8.1.dev0",
     recompute=replace(DEEPSPEED.recompute, stops_early=False),  # transformers 4: reentrant
+    # models are made under zero.Init, which MiCS stops at: model/hf_factory.py
+    sharding=replace(DEEPSPEED.sharding, in_groups=False),
     optimizers=(("adamw", "fused_adam"),),  # optimizer/adam_factory.py
     offloading=replace(DEEPSPEED.offloading, offload_policy=offload_policy),
     adapting=Adapting(),
     refuses=unsupported_feature,
-    rules=(*DEEPSPEED.rules, trainer_cuts_no_matrices, trainer_tiles_the_loss),
+    rules=(
+        *(one for one in DEEPSPEED.rules if one not in OF_GROUPS),
+        trainer_cuts_no_matrices,
+        trainer_tiles_the_loss,
+    ),
 )

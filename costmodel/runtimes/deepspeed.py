@@ -154,6 +154,36 @@ def engine_scatters_no_muon(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), bool(both))
 
 
+@rule(
+    "dp_replicate zero_stage tp hpz",
+    "shards over groups of replicas (MiCS) need zero_stage=3, tp=1, hpz=1 and neither weight_bits "
+    "nor gradient_bits: change these, or leave dp_replicate at 1",
+    "deepspeedai/DeepSpeed runtime/engine.py, _return_mics_optimizer; runtime/zero/mics_utils.py, "
+    "create_mics_comm_groups, whose groups are neighbours among all ranks",
+)
+def engine_groups_shards_of_weights(job: Job, table: LayoutTable) -> BoolColumn:
+    """MiCS is an optimizer of its own, of stage 3 alone, that knows nothing of ZeRO++."""
+    bits = bool(job.options.weight_bits or job.options.gradient_bits)
+    other = (table.zero_stage != 3) | (table.tp > 1) | (table.hpz > 1) | bits
+    return np.asarray((table.dp_replicate > 1) & other)
+
+
+@rule(
+    "dp_replicate offload_optimizer offload_parameters",
+    "shards over groups of replicas (MiCS) are updated on the GPU: do not offload, or leave "
+    "dp_replicate at 1",
+    "deepspeedai/DeepSpeed runtime/zero/mics.py, allreduce_mics_shard_grads",
+)
+def engine_keeps_groups_on_device(job: Job, table: LayoutTable) -> BoolColumn:
+    """Gradients of the copies are summed on the device."""
+    moves = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+    return np.asarray((table.dp_replicate > 1) & moves)
+
+
+OF_GROUPS = (engine_groups_shards_of_weights, engine_keeps_groups_on_device)
+"""Rules of MiCS."""
+
+
 def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
     return deepspeed_offload_policy(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
@@ -177,6 +207,8 @@ DEEPSPEED = RuntimeTraits(
         bucket_elements=REDUCE_BUCKET_ELEMENTS,
         # runtime/zero/stage_1_and_2.py: use_multi_rank_bucket_allreduce
         reduces_whole_gradients=True,
+        in_groups=True,  # runtime/zero/mics.py: mics_shard_size
+        sums_copies_once=True,  # allreduce_mics_shard_grads, at the boundary of accumulation
         zero_plus_plus=True,  # runtime/zero/config.py: zero_hpz_partition_size, zero_quantized_*
         # q, k, v, o, gate, up and down; runtime/zero/config.py has the defaults of the rest
         fetches=replace(FETCHES, weights=7),
@@ -219,6 +251,7 @@ DEEPSPEED = RuntimeTraits(
         engine_scatters_no_muon,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
+        *OF_GROUPS,
         quantised_weights_are_whole,
     ),
     adapting=ADAPTING,

@@ -26,6 +26,7 @@ from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import (
     DEEPSPEED,
+    OF_GROUPS,
     checkpoints_are_recomputed,
     engine_moves_shards,
 )
@@ -70,7 +71,7 @@ def method_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
 
 def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
     """DeepSpeed's ZeRO-3 with what a method moves."""
-    theirs = (engine_moves_shards, checkpoints_are_recomputed)
+    theirs = (engine_moves_shards, checkpoints_are_recomputed, *OF_GROUPS)
     own = tuple(one for one in DEEPSPEED.rules if one not in theirs)
     return replace(
         DEEPSPEED,
@@ -78,7 +79,9 @@ def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
         version=METHODS[name].source,
         method=METHODS[name].what,
         offloading=offloading,
-        sharding=replace(DEEPSPEED.sharding, zero_stages=(3,), zero_plus_plus=False),
+        sharding=replace(
+            DEEPSPEED.sharding, zero_stages=(3,), in_groups=False, zero_plus_plus=False
+        ),
         rules=(*own, *rules),
     )
 
@@ -165,13 +168,9 @@ ZERO_TOPO = replace(
     version="Xu et al., arXiv:2501.04266",
     method="weights, gradients and optimizer in shard groups of their own levels of the network",
     sharding=replace(
-        DEEPSPEED.sharding,
-        in_groups=True,
-        over_replicas=True,
-        by_state=True,
-        sums_copies_once=True,  # gradients leave the node at the end of a step
-        reduces_whole_gradients=False,
+        DEEPSPEED.sharding, over_replicas=True, by_state=True, reduces_whole_gradients=False
     ),
+    rules=tuple(one for one in DEEPSPEED.rules if one not in OF_GROUPS),
 )
 METHOD_RUNTIMES = (
     ZERO_TOPO,

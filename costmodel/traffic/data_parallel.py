@@ -213,9 +213,9 @@ class Wires:
     one NIC, so a group with a member in each has as many as one NIC feeds, each a block on an SM.
     """
 
-    def scatter_of(self, sharded: BoolColumn) -> Rate:
-        """Price of scattering a gradient among the ranks that share a copy alone."""
-        return only(sharded, self.scatter)
+    def within(self, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
+        """As `reduction`, among the ranks that share a copy alone."""
+        return choose(whole, self.together, only(sharded, self.scatter))
 
     def reduction(self, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.

@@ -120,11 +120,8 @@ def _of_sort(some: Candidates, wires: Wires, *, either: BoolColumn, whole: BoolC
     """Source: as `sharded_traffic`, `zero_plus_plus`."""
     sharding = some.traits.sharding
     gather = only(either, wires.gather)
-    reduction = (
-        wires.scatter_of(either)
-        if sharding.sums_copies_once
-        else wires.reduction(sharded=either, whole=whole)
-    )
+    reduced = wires.within if sharding.sums_copies_once else wires.reduction
+    reduction = reduced(sharded=either, whole=whole)
     copies = copies_of(some, wires.gathered, wires.shards, wires.ranks).where(either)
     if not sharding.zero_plus_plus:
         return SortRates(gather, gather, reduction, copies, wires.rails)

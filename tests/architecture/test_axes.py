@@ -117,6 +117,7 @@ SAMPLES_OF = {
     ("torchtitan", "recompute_num_layers"): Sample(
         on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
     ),
+    ("deepspeed", "dp_replicate"): Sample(on={"dp_replicate": 2}, same={"dp": 4, "zero_stage": 3}),
     ("deepspeed", "zero_stage"): Sample(on={"zero_stage": 3}, same={"dp": 4}),
     ("deepspeed", "recompute_num_layers"): Sample(on=UNIFORM),
     ("deepspeed", "offload.optimizer"): Sample(

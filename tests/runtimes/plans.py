@@ -242,6 +242,15 @@ DEEPSPEED = (
     plan("norms of queries", QWEN, 1, {"dp": 8, **Z3}),
     plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
     plan("no overlap", LLAMA, 1, {"dp": 8, **Z1}, overlap_grad_reduce=False),
+    plan("groups", LLAMA, 2, {"dp": 16, "dp_replicate": 2, **Z3}),
+    plan(
+        "groups, ulysses",
+        LLAMA,
+        2,
+        {"cp": 2, "dp": 8, "dp_replicate": 4, **Z3},
+        seq=8192,
+        **ULYSSES,
+    ),
     plan("a second copy", LLAMA, 2, {"dp": 16, "hpz": 8, **Z3}),
     plan(
         "a second copy of pairs, ulysses",

@@ -118,6 +118,6 @@ TRAINER = Trainer(
         "arctic_training/data/causal_factory.py",
     ),
     packs="the trainer packs by itself, with position_ids that start anew with each document",
-    lacks=frozenset({"tp"}),
+    lacks=frozenset({"tp", "dp_replicate"}),
 )
 EXPORTER, READER = TRAINER.as_exporter(), TRAINER.as_reader()

@@ -39,6 +39,8 @@ STAGE = Option(f"{ZERO}.stage", 0, least=0, most=3)
 OVERLAP = Option(f"{ZERO}.overlap_comm", default=False)
 """Its default is on under stage 3."""
 HPZ = Option(f"{ZERO}.zero_hpz_partition_size", 1, least=0)
+MICS = Option(f"{ZERO}.mics_shard_size", -1, least=-PARAMS, most=PARAMS)
+BY_NODE = Option(f"{ZERO}.mics_hierarchical_params_gather", default=False)
 QUANTISED = {
     name: Option(f"{ZERO}.zero_quantized_{word}", default=False)
     for name, word in (("weight_bits", "weights"), ("gradient_bits", "gradients"))
@@ -74,7 +76,6 @@ CHECKPOINTS = Option(f"{CHECKPOINTING}.cpu_checkpointing", default=False)
 SECTIONS = (ZERO, OPTIMIZER_STATES, WEIGHTS, "tensor_parallel", *ENABLED)
 """Those that refuse keys."""
 UNMODELLED: Mapping[str, str] = {
-    f"{ZERO}.mics_shard_size": "states sharded over groups of ranks (MiCS)",
     f"{ZERO}.zero_quantized_nontrainable_weights": "frozen weights in 8 bits",
     f"{ZERO}.zeropp_loco_param": "what rounding lost of gradients, added to the next ones",
     f"{ZERO}.zenflow": "ZenFlow",

@@ -298,6 +298,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "cp": degrees.sp,
             "dp": degrees.dp,
             "zero_stage": stage,
+            "dp_replicate": _groups(keys, stage, degrees),
             "hpz": _second_copy(keys, stage, degrees),
             "micro_batch_size": batch.micro,
             "offload": offload_of(keys, stage, script),
@@ -311,6 +312,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
         "cp": keys.entry(None, engine.SP),
         "dp": Entry(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
         "zero_stage": keys.entry(None, engine.STAGE),
+        "dp_replicate": keys.entry(None, engine.MICS),
         "hpz": keys.entry(None, engine.HPZ),
         "micro_batch_size": filled or keys.entry(None, engine.MICRO, engine.BATCH),
         "offload": keys.entry(None, engine.RATIO, engine.DEVICE[engine.OPTIMIZER_STATES]),
@@ -319,6 +321,30 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
     }
     note_layout(keys.notes, layout, entries)
     return layout
+
+
+def _groups(keys: Keys, stage: int, degrees: Degrees) -> int:
+    """Groups of neighbours among all ranks that share the states each (MiCS).
+
+    Source: runtime/zero/mics_utils.py, _generate_mics_config and create_mics_comm_groups;
+    runtime/zero/mics.py, _hierarchical_all_gather_params.
+    """
+    size = keys.of(engine.MICS)
+    if stage != 3 or size < 1:
+        return 1
+    if degrees.ranks % size:
+        says = f"{engine.MICS} = {size} must divide the {degrees.ranks} ranks: change it"
+        keys.stops("replicas_divide_dp", says, engine.MICS)
+        return 1
+    if keys.of(engine.BY_NODE):
+        says = f"{engine.BY_NODE}: weights gathered between nodes first are priced in one gather"
+        keys.problem("not_priced", "unmodelled", says, engine.BY_NODE)
+    copies = degrees.ranks // size
+    if degrees.dp % copies:
+        says = f"{engine.MICS} = {size} parts sequence ranks: priced over all ranks; raise it"
+        keys.problem("not_priced", "unmodelled", says, engine.MICS)
+        return 1
+    return copies
 
 
 def _second_copy(keys: Keys, stage: int, degrees: Degrees) -> int:

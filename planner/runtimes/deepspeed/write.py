@@ -54,7 +54,7 @@ from trainplan.planner.runtimes.training_script.write import (
     refuse,
 )
 
-CHECKED = "44 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
+CHECKED = "46 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
@@ -217,6 +217,7 @@ def _zero(job: Job, layout: Layout, bucket: int) -> Written:
     return {
         engine.STAGE: layout.zero_stage,
         engine.OVERLAP: overlap,
+        engine.MICS: layout.dp_shard * layout.cp if layout.dp_replicate > 1 else None,
         engine.HPZ: layout.hpz if layout.hpz > 1 else None,
         **{key: getattr(job.options, name) and True for name, key in engine.QUANTISED.items()},
         engine.BUCKET: bucket or None,
@@ -253,6 +254,11 @@ def _notes(layout: Layout) -> Iterator[str]:
             "the section activation_checkpointing is left out: models of transformers do not read "
             "it"
         )
+    if layout.dp_replicate > 1:
+        yield (
+            "mics_shard_size stops at models made under deepspeed.zero.Init, as from_pretrained "
+            "makes them under the Trainer: make yours without it, or under deepspeed.zero.MiCS_Init"
+        )
     if layout.cp > 1:
         yield (
             "train.py must call UlyssesSPAttentionHF.register_with_transformers with "
@@ -267,7 +273,7 @@ DEEPSPEED = Exporter(
     runtime=engine.RUNTIME,
     export=export_deepspeed,
     packs=IN_SCRIPT,
-    writes=WRITES | {"cp", "hpz", "tiled_loss", "tiled_mlp", *OFFLOADS},
+    writes=WRITES | {"cp", "dp_replicate", "hpz", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
     states=frozenset({"o0", "bf16"}),
     trains=frozenset({"lora", "qlora", "frozen"}),

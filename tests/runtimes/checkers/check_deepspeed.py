@@ -15,6 +15,7 @@ stand_ins.quiet()
 
 from deepspeed.runtime import config as configs
 from deepspeed.runtime.tensor_parallel.init_utils import load_ds_config
+from deepspeed.runtime.zero.mics_utils import _generate_mics_config
 
 
 def accept(launch):
@@ -35,6 +36,7 @@ def accept(launch):
         "micro_batch_size": config.train_micro_batch_size_per_gpu,
         "micro_batches": config.gradient_accumulation_steps,
         "zero_stage": int(config.zero_config.stage),
+        "dp_replicate": groups(config.mics_shard_size, launch["ranks"]),
         "hpz": config.zero_config.zero_hpz_partition_size,
         "weight_bits": 8 if config.zero_config.zero_quantized_weights else None,
         "gradient_bits": 4 if config.zero_config.zero_quantized_gradients else None,
@@ -43,6 +45,11 @@ def accept(launch):
         "parameters": place(weights),
         "checkpoints": float(config.activation_checkpointing_config.cpu_checkpointing),
     }
+
+
+def groups(size, ranks):
+    """Copies of all states, by MiCS, which is off below 1."""
+    return len(_generate_mics_config(ranks, 8, size)["shard_groups"]) if size > 0 else 1
 
 
 def place(section):

@@ -116,6 +116,7 @@ OFFLOADED = {"offload_optimizer": 1.0, "zero_stage": 3}
 MIXED = "mixed"
 CUT = {"gtp": 2}, {"egtp": 2}
 LOW = {"precision": "mxfp8"}
+GROUPS = {"dp": 8, "dp_replicate": 2, "zero_stage": 3}
 SECOND = {"zero_stage": 3, "hpz": 2}
 IN_BITS = {"options": {"weight_bits": 8, "gradient_bits": 4}, "precision": "fp16"}
 ROWS = {
@@ -139,6 +140,16 @@ ROWS = {
         + rows("deepspeed", {"tp": 2, "zero_stage": 3}, {"zero_stage": 2}, **IN_BITS),
         rows("deepspeed", {"dp": 8, **SECOND}, {"zero_stage": 3}, **IN_BITS)
         + rows("deepspeed", {"tp": 2, "zero_stage": 3}),
+    ),
+    "engine_groups_shards_of_weights": (
+        rows("deepspeed", {**GROUPS, "zero_stage": 2}, {**GROUPS, "tp": 2}, {**GROUPS, "hpz": 2})
+        + rows("deepspeed", GROUPS, options={"weight_bits": 8}),
+        rows("deepspeed", GROUPS, {"dp": 8, "tp": 2, "zero_stage": 3}, {**GROUPS, "cp": 2})
+        + rows("deepspeed", {"zero_stage": 3}, options={"weight_bits": 8}),
+    ),
+    "engine_keeps_groups_on_device": (
+        rows("deepspeed", {**GROUPS, **OFFLOADED}, {**GROUPS, "offload_parameters": 1}),
+        rows("deepspeed", OFFLOADED, GROUPS),
     ),
     "engine_copies_weights_on_device": (
         rows("deepspeed", {"offload_parameters": 1, **SECOND})

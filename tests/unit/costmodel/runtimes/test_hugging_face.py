@@ -35,7 +35,11 @@ def broken(job, **layout):
         ("deepspeed", {"dp": 4, "pp": 2}, "configuration_has_no_pipeline"),
         ("deepspeed", {"dp": 4, "tp": 2, "sequence_parallel": True}, "plan_cuts_whole_heads"),
         ("deepspeed", {"dp": 2, "tp": 2, "cp": 2}, "sequence_ranks_alone"),
-        ("deepspeed", {"dp": 8, "zero_stage": 3, "dp_replicate": 2}, "runtime_shards_over_all"),
+        (
+            "arctic-training",
+            {"dp": 8, "zero_stage": 3, "dp_replicate": 2},
+            "runtime_shards_over_all",
+        ),
         (
             "deepspeed",
             {"dp": 8, "zero_stage": 2, "offload": OffloadSpec(optimizer=0.5)},

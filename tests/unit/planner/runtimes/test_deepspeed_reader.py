@@ -72,6 +72,19 @@ def test_what_is_quantised_and_copied_comes_from_the_section():
     assert below.layout.hpz == 1, "the engine reads it in stage 3 alone"
 
 
+def test_groups_of_shards_come_from_mics():
+    """Neighbours among all ranks, those of a sequence as well, and of ZeRO-3 alone."""
+    reading = read(cluster="2x8:h100-sxm", **zero(mics_shard_size=8))
+    assert reading.problems == ()
+    assert (reading.layout.dp, reading.layout.dp_replicate) == (16, 2)
+    lines = {field.name: field.written for field in reading.fields}
+    assert lines["layout.dp_replicate"] == "zero_optimization.mics_shard_size = 8"
+    cut = read(cluster="2x8:h100-sxm", **zero(mics_shard_size=8), sequence_parallel_size=2)
+    assert (cut.layout.dp, cut.layout.cp, cut.layout.dp_replicate) == (8, 2, 2)
+    assert read(**zero(mics_shard_size=8)).layout.dp_replicate == 1
+    assert read(**zero(stage=2, mics_shard_size=4)).layout.dp_replicate == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "starter"),
     [
@@ -149,7 +162,9 @@ def test_all_three_numbers_say_how_many_ranks_there_are():
         (zero(offload_param={"device": "cpu", "pin_memory": False}), "offload_pageable",
          "unmodelled"),
         (zero(zero_hpz_partition_size=3), "second_copy_is_shared_by_fewer", "illegal"),
-        (zero(mics_shard_size=4), "not_priced", "unmodelled"),
+        (zero(mics_shard_size=3), "replicas_divide_dp", "illegal"),
+        (zero(mics_shard_size=4, mics_hierarchical_params_gather=True), "not_priced", "unmodelled"),
+        ({**zero(mics_shard_size=4), "sequence_parallel_size": 8}, "not_priced", "unmodelled"),
         (zero(zero_quantized_nontrainable_weights=True), "not_priced", "unmodelled"),
         (zero(zeropp_loco_param={"err_beta": 0.8}), "not_priced", "unmodelled"),
         (zero(offload_optimizer={"device": "nvme"}), "offload_path", "unread"),

@@ -132,6 +132,16 @@ def test_copies_that_share_an_optimizer_come_back(runtime):
     assert reading.legal, reading.problems
 
 
+@pytest.mark.parametrize("layout", [{"dp": 16}, {"dp": 8, "cp": 2}])
+def test_groups_of_shards_come_back_from_deepspeed(layout):
+    layout = Layout(dp_replicate=2, zero_stage=3, **layout)
+    job, config = exported("deepspeed", "llama3.1-8b", layout)
+    assert '"mics_shard_size": 8' in config.files[0].text
+    reading = read(config, "torchrun", job.cluster)
+    assert reading.layout == layout
+    assert reading.legal, reading.problems
+
+
 def test_linear_attention_comes_back():
     layout = Layout(dp=16, ep=8, zero_stage=1)
     job, config = exported("megatron-lm", "qwen3-next-80b-a3b", layout)
