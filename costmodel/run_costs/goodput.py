@@ -97,6 +97,11 @@ def refuse_endless(job: Job) -> None:
     goodput = goodput_of(job)
     if goodput is None or goodput.fraction >= LEAST_FRACTION:
         return
+    if is_lost_with_its_node(job):
+        raise SpecError(
+            "a local save is in the memory of two nodes, and this job has one: give --save async "
+            "and --checkpoint 5GB/s, or more nodes"
+        )
     every, nodes = SECONDS_PER_DAY / goodput.failures_per_day, job.islands * job.cluster.num_nodes
     raise SpecError(
         f"the run does not end: one of {nodes:,} nodes fails every {_long(every)}, "
@@ -104,6 +109,12 @@ def refuse_endless(job: Job) -> None:
         f"there {100 * (1 - goodput.waiting_fraction):.3g} % of the time: give a longer "
         "--mtbf-node, a faster --checkpoint, more --spare-nodes, or fewer nodes"
     )
+
+
+def is_lost_with_its_node(job: Job) -> bool:
+    """Is a save in the memory of one node alone?"""
+    failures = job.cluster.failures
+    return failures is not None and failures.save == "local" and job.cluster.num_nodes == 1
 
 
 def _long(value_seconds: float) -> str:
@@ -122,6 +133,8 @@ def _goodput(key: Identical[Job], stated_s: float | None) -> Goodput:
     interval = max(stated_s or best_interval_s(stall, rate), stored - stall)
     there = available_fraction(job.cluster, failures) ** job.islands
     trains = there * training_fraction(interval, stall, stored, restart, rate)
+    if is_lost_with_its_node(job):
+        trains = 0.0
     saving = trains * stall / interval
     down = there * -math.expm1(-rate * restart)
     return Goodput(

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import FailureSpec
 from trainplan.costmodel.job import with_trained
 from trainplan.costmodel.machine import machine_of
@@ -13,8 +14,12 @@ from trainplan.costmodel.run_costs.goodput import (
     available_fraction,
     best_interval_s,
     goodput_of,
+    refuse_endless,
+    stretch_of,
     training_fraction,
 )
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions.best_plan import search
 
 DAY = 86_400.0
 HISTORIES = 10_000
@@ -176,6 +181,16 @@ def test_megascale_trains_more_than_nine_tenths(make_job):
     found = goodput_of(failing(job, mtbf_node_days=days, restart_minutes=25, save="async"))
     assert 0.9 < found.fraction < 0.95
     assert 3 < found.failures_per_day < 4
+
+
+def test_a_local_save_of_one_node_is_refused_and_no_part_of_a_cluster(make_job):
+    one = failing(make_job("gpt2", "1x8:h100-sxm", 32, 1024), save="local")
+    assert stretch_of(one) == math.inf
+    with pytest.raises(SpecError, match="this job has one: give --save async"):
+        refuse_endless(one)
+    two = failing(make_job("gpt2", "2x8:h100-sxm", 32, 1024), save="local")
+    plan = search(two, SearchOptions(only_answer=True, search_options="none"))
+    assert plan.job.cluster.num_gpus == 16
 
 
 def test_a_save_to_nowhere_and_spares_for_nothing_are_refused():
