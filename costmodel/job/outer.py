@@ -6,7 +6,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from trainplan.costmodel.spec import Amount, AmountOrZero, Spec
 
-OuterType = Literal["fp32", "bf16", "fp16", "int8"]
+OuterType = Literal["fp32", "bf16", "fp16", "fp8", "int8"]
 OuterOverlap = Literal["none", "eager"] | PositiveInt
 MOST_ISLANDS, MOST_STEPS = 1 << 16, 1_000_000
 

@@ -15,7 +15,11 @@ from trainplan.costmodel.base import (
 )
 from trainplan.costmodel.job import OuterSpec
 
-BYTES = {"fp32": BYTES_FP32, "bf16": BYTES_BF16, "fp16": BYTES_BF16, "int8": BYTES_FP8}
+BYTES = {
+    "fp32": BYTES_FP32,
+    **dict.fromkeys(("bf16", "fp16"), BYTES_BF16),
+    **dict.fromkeys(("fp8", "int8"), BYTES_FP8),
+}
 """Of an outer gradient on the wire; scales of 8-bit ones, one for a row, are left out."""
 ENOUGH = 0.95
 """Share of the time that trains where the number of local steps is free. Source: assumed."""

@@ -7,6 +7,7 @@ from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.outer import island_job
 from trainplan.costmodel.runtimes import (
     RUNTIMES,
     option_without_price,
@@ -51,6 +52,9 @@ def unwritten(job: Job) -> str | None:
 
     The plainest layouts are exported, one for each ZeRO stage: what all of them are refused for is
     not the layout.
+
+    Raises:
+        SpecError: As `island_job`.
     """
     exporter = EXPORTERS.get(job.runtime)
     if exporter is None:
@@ -59,7 +63,7 @@ def unwritten(job: Job) -> str | None:
         return f"{job.runtime} cannot express {feature}"
     tiled = RUNTIMES[job.runtime].tiling.fused_loss and job.options.liger is not None
     plain = (Layout(dp=PAIR, zero_stage=stage, tiled_loss=tiled) for stage in (1, 0, 2, 3))
-    return why_none_written(exporter, on_one_node(job, PAIR, PAIR), plain)
+    return why_none_written(exporter, on_one_node(island_job(job), PAIR, PAIR), plain)
 
 
 def why_none_written(

@@ -46,6 +46,12 @@ def flags_in_sources(texts: Iterable[str]) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     }
+    classes |= {
+        f"{outer.name}.{inner.name}": inner
+        for outer in tuple(classes.values())
+        for inner in outer.body
+        if isinstance(inner, ast.ClassDef)
+    }
     groups = [group for tree in trees for group in _generated_groups(tree)]
     written = {flag for tree in trees for flag in _written_flags(tree)}
     generated = {
@@ -142,8 +148,10 @@ def _fields(class_name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[as
     if found is None:
         return
     for base in found.bases:
-        if _last_name(base) != class_name:  # `class Config(Other.Config)`
-            yield from _fields(_last_name(base), classes)
+        dotted = ast.unparse(base)
+        name = dotted if dotted in classes else _last_name(base)
+        if name not in (class_name, "Config"):  # of several classes called so, not known which
+            yield from _fields(name, classes)
     yield from (
         node
         for node in found.body

@@ -94,6 +94,8 @@ class Exporter:
     saves: frozenset[str] = frozenset({"sync", "async", "local"})
     """Ways to save of `FailureSpec.save` that its options give, or the user's own script may; a job
     with another one is refused."""
+    joins_islands: bool = False
+    """Does `export` write launches that outer steps join? Others are refused."""
     packs: str = ""
     """What the user's data has to do where rows are packed; empty: what is written cannot keep the
     sequences of a row apart."""
@@ -137,6 +139,11 @@ class Exporter:
             raise SpecError(
                 f"the layout needs tp * cp * pp * dp = {layout.world_size} GPUs but cluster "
                 f"{job.cluster.name!r} has {job.cluster.num_gpus}; change dp or the cluster"
+            )
+        if job.outer and not self.joins_islands:
+            raise UnsupportedError(
+                f"{self.runtime} has no outer steps among islands: plan for torchtitan, which has "
+                "torchft's (--runtime torchtitan), or leave --allow diloco out"
             )
         trained = job.model.trained
         if trained and trained.method not in self.trains:

@@ -14,7 +14,7 @@ RECORDER = f"""#!{sys.executable}
 import json, os, sys
 json.dump({{"words": sys.argv[1:], "environment": dict(os.environ)}}, open("launch.json", "w"))
 """
-NODE = {"NODE_RANK": "0", "MASTER_ADDR": "localhost"}
+NODE = {"NODE_RANK": "0", "MASTER_ADDR": "localhost", "ISLAND": "1"}
 VALUED = (
     "--nnodes", "--nproc_per_node", "--node_rank", "--master_addr", "--master_port",
     "--max_restarts", "--numa_binding",

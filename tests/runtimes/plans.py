@@ -9,6 +9,7 @@ from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.families.bridges import bridge_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.presets.presets import preset, preset_config
 
@@ -32,6 +33,7 @@ class Plan:
     training: dict
     layout: Layout
     options: dict
+    outer: OuterSpec | None = None
 
     def job(self, runtime: str) -> Job:
         return Job(
@@ -40,6 +42,7 @@ class Plan:
             cluster=parse_cluster(self.cluster),
             runtime=runtime,
             options=RuntimeOptions(**self.options),
+            outer=self.outer,
         )
 
     def spec(self):
@@ -66,6 +69,12 @@ def bridge_configs():
 def plan(name, model, nodes, layout, *, gpu=H100, seq=4096, batch=64, precision="bf16", **options):
     training = {"seq_length": seq, "global_batch_size": batch, "precision": precision}
     return Plan(name, model, f"{nodes}x8:{gpu}", training, Layout(**layout), options)
+
+
+def joined(name, model, layout, **outer):
+    """A plan of islands that outer steps join."""
+    spec = OuterSpec(**{"every": 100, "gb_per_s": 0.125} | outer)
+    return replace(plan(name, model, 1, layout), outer=spec)
 
 
 def recompute(*modules):
@@ -217,6 +226,9 @@ TORCHTITAN = (
     plan("cp", "llama3-8b", 1, {"dp": 2, "cp": 4, **Z3, **BY_OPERATION}),
     plan("weights on the host", "llama3-8b", 1,
          {"dp": 8, "offload": OffloadSpec(optimizer=1.0, parameters="cpu"), **Z3}),
+    joined("islands", "llama3.1-8b", {"tp": 2, "pp": 2, "dp": 2, **Z1, **SP}, islands=2),
+    joined("fragments", "llama3-8b", {"dp": 8, **Z3}, islands=4, fragments=5, overlap=3,
+           dtype="fp8"),
 )  # fmt: skip
 
 LLAMA, QWEN, MIXTRAL = "llama3.1-8b", "qwen3-8b", "mixtral-8x7b"

@@ -39,6 +39,7 @@ def planned(plan):
         **{name: plan.options.get(name) for name in ("weight_bits", "gradient_bits")},
         "shares": plan.options.get("overlap_shared_experts", False),
         "predictions": model.num_nextn_predict_layers,
+        "outer": plan.outer and (plan.outer.islands, plan.outer.every, plan.outer.fragments),
     }
 
 
@@ -48,6 +49,7 @@ def test_the_runtime_takes_the_plan_and_understands_its_layout(runtime, plan, of
     assert verdict["refusal"] is None
     understood, intended = dict(verdict["understood"]), planned(plan)
     understood.pop("operations", None)
+    intended["outer"] = intended["outer"] and list(intended["outer"])
     assert understood == {name: intended[name] for name in understood}
 
 

@@ -13,7 +13,13 @@ from trainplan.planner.runtimes.keys import Option
 T = TypeVar("T")
 
 SECTIONS: Mapping[str, str] = MappingProxyType(
-    {"training": "TrainingConfig", "parallelism": "ParallelismConfig", "compile": "CompileConfig"}
+    {
+        "training": "TrainingConfig",
+        "parallelism": "ParallelismConfig",
+        "compile": "CompileConfig",
+        "fault_tolerance": "FaultTolerance",
+        "comm": "CommConfig",
+    }
 )
 """Class of a section."""
 MODEL, CHECKPOINT, LOSS = "model_spec", "activation_checkpoint", "loss"
@@ -51,4 +57,17 @@ CP = _key("parallelism.context_parallel_degree", 1)
 EP = _key("parallelism.expert_parallel_degree", 1)
 COMPILE = _key("compile.enable", default=False)
 COMPONENTS = _key("compile.components", ["model", "loss"])
+JOINS = _key("fault_tolerance.enable", default=False)
+METHOD: Option[Any] = _key("fault_tolerance.semi_sync_method", None)
+ISLANDS = _key("fault_tolerance.group_size", 0)
+LEAST = _key("fault_tolerance.min_replica_size", 1)
+ISLAND = _key("fault_tolerance.replica_id", 0)
+EVERY = _key("fault_tolerance.sync_steps", 5)
+QUANTIZES = _key("fault_tolerance.should_quantize", default=False)
+FRAGMENTS = _key("fault_tolerance.num_fragments", 1)
+DELAY = _key("fault_tolerance.fragment_sync_delay", 0)
+MIXED = _key("fault_tolerance.fragment_update_alpha", 0.0)
+JOINED_BY = _key("fault_tolerance.process_group", "gloo")
+JOINED_WITHIN = _key("fault_tolerance.process_group_timeout_ms", 10000)
+TRAINED_WITHIN = _key("comm.train_timeout_seconds", 100)
 ASYNC_TP = _key("compile.enable_async_tensor_parallel", default=False)

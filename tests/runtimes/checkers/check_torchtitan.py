@@ -1,7 +1,7 @@
 """Launches of torchtitan by its own configuration, mesh, and trainer up to the first weight.
 
 Needs TORCHTITAN_PATH. Model parts are cut and parallelised on the meta device. Not run: kernels,
-steps, memory.
+steps, memory; torchft itself, in whose place every class does nothing.
 """
 
 import os
@@ -14,6 +14,7 @@ from judge import judge
 
 CHECKOUT = stand_ins.checkout("TORCHTITAN_PATH", "torchtitan")
 stand_ins.quiet()
+stand_ins.packages("torchft")
 
 import torch
 import torch._utils
@@ -39,6 +40,7 @@ utils.has_cuda_capability = lambda *wanted: torch.cuda.get_device_capability() >
 
 from torchtitan.config import ConfigManager
 from torchtitan.distributed.parallel_dims import ParallelDims
+from torchtitan.experiments.torchft.trainer import FaultTolerantTrainer
 from torchtitan.trainer import Trainer
 
 
@@ -66,6 +68,7 @@ def accept(launch):
         "dp": mesh.dp_replicate * mesh.dp_shard,
         "ep": mesh.ep,
         "micro_batches": batches,
+        "outer": _joined(config, trainer),
         "parameters": "cpu" if config.training.enable_cpu_offload else "none",
         "operations": {
             "save_interval": config.checkpoint.interval,
@@ -77,16 +80,43 @@ def accept(launch):
 def _built(config) -> Trainer:
     """The trainer, as far as the weights of its model parts."""
 
-    def allocate(*_, **__):
+    parts = []
+
+    def allocate(part, *_, **__):
+        parts.append(part)
         raise _AllocatesError
 
     torch.nn.Module.to_empty = allocate
-    trainer = Trainer.__new__(Trainer)
+    kind = Trainer
+    if isinstance(config, FaultTolerantTrainer.Config):  # it reads its data before its model
+        kind, config.tokenizer = FaultTolerantTrainer, None
+        type(config.dataloader).build = lambda *_, **__: None
+    trainer = kind.__new__(kind)
     try:
-        Trainer.__init__(trainer, config)
+        kind.__init__(trainer, config)
     except _AllocatesError:
+        trainer.model_parts = parts
         return trainer
     raise RuntimeError("the trainer allocated no weights")
+
+
+def _joined(config, trainer):
+    """Islands, local steps and fragments that hold each weight once; null without outer steps."""
+    joins = getattr(config, "fault_tolerance", None)
+    if joins is None:
+        return None
+    if joins.semi_sync_method != "diloco" or not trainer.ft_manager.enabled:
+        raise RuntimeError("no outer step joins it")
+    model, layers = trainer.model_parts[0], len(trainer.model_config.layers)
+    cut = getattr(config.model_spec, "fragment_fn", None)
+    fragments = cut(model, joins, layers) if cut else [model]
+    held = [id(weight) for one in fragments for weight in one.parameters()]
+    if sorted(held) != sorted(id(weight) for weight in model.parameters()):
+        raise RuntimeError("fragments do not hold each weight once")
+    every, rest = divmod(joins.sync_steps, len(fragments))
+    if rest or joins.fragment_sync_delay >= every:  # torchft, local_sgd.py, DiLoCo
+        raise RuntimeError("torchft refuses the steps between outer steps")
+    return joins.group_size, joins.sync_steps, len(fragments)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from trainplan.planner.runtimes.exporter import Exporter
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL
+from trainplan.planner.runtimes.torchtitan.write import islands
 from trainplan.planner.runtimes.torchtitan.write.code import Expression, in_line
 from trainplan.planner.runtimes.torchtitan.write.facts import RECORDED
 from trainplan.planner.runtimes.torchtitan.write.model import model_of
@@ -49,7 +50,7 @@ from trainplan.planner.runtimes.torchtitan.write.sections import (
 COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
 """torchtitan commit whose keys are written."""
 CHECKED = (
-    "21 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
+    "23 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
     "the allocation of weights (torch 2.14, no GPU)"
 )
 MODULE = "trainplan_config"
@@ -69,9 +70,12 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         UnsupportedError: The model or the layout has something no key expresses.
     """
     refuse(job, layout)
+    job = islands.with_every(job, layout)
     stated = summary(job, layout)
-    model = model_of(job, compiled=job.options.compile is not False)
+    made = model_of(job, compiled=job.options.compile is not False)
+    model = islands.in_fragments(made, job.outer)
     values = training(job, layout) | parallelism(job, layout) | compiler(job)
+    values |= islands.joined(job)
     checkpoints = recomputed(job, layout)
     every = checkpoints is not None and checkpoints.function.startswith("Every")
     parts = Parts(
@@ -94,11 +98,11 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         runtime_version=COMMIT,
         checked=CHECKED,
         summary=stated,
-        environment=(),
-        required_environment=REQUIRED,
+        environment=tuple(islands.environment(job, layout)),
+        required_environment=(*REQUIRED, *islands.required(job.outer)),
         entry_point=ModuleEntry("torchtitan.train"),
         arguments=(option("layout", "--module", MODULE), option("layout", "--config", FUNCTION)),
-        notes=tuple(_notes(job, layout)),
+        notes=(*_notes(job, layout), *islands.notes(job.outer)),
         files=tuple(files),
         keys=tuple(_keys(whole, values)),
     )
@@ -136,6 +140,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
 TORCHTITAN = Exporter(
     runtime="torchtitan",
     export=export_torchtitan,
+    joins_islands=True,
     refuses=REFUSES,
     states=frozenset({"o0", "bf16"}),
     saves=frozenset({"sync", "async"}),
@@ -167,6 +172,9 @@ TORCHTITAN = Exporter(
         "torchtitan/config/configs.py",
         "torchtitan/config/manager.py",
         "torchtitan/trainer.py",
+        "torchtitan/experiments/torchft/config/job_config.py",
+        "torchtitan/experiments/torchft/manager.py",
+        "torchtitan/experiments/torchft/trainer.py",
     ),
     recorded_flags=RECORDED,
 )

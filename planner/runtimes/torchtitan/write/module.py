@@ -4,7 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainplan.planner.launch import one_line
-from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression, written
+from trainplan.planner.runtimes.torchtitan.keys import SECTIONS
+from trainplan.planner.runtimes.torchtitan.write.code import (
+    Call,
+    Code,
+    Expression,
+    in_line,
+    written,
+)
+from trainplan.planner.runtimes.torchtitan.write.islands import IMPORTS, INSTEAD
 from trainplan.planner.runtimes.torchtitan.write.model import Written
 
 FUNCTION = "trainplan"
@@ -39,10 +47,15 @@ class Parts:
     loss_chunks: int
     """Chunks it runs in; 1: on all tokens at once."""
     sections: Mapping[str, Mapping[str, Expression]]
-    """`training`, `parallelism` and `compile`."""
+    """`training`, `parallelism` and `compile`; those of islands, too."""
     recomputed: Call | None
     helpers: Sequence[str]
     steps: int
+
+    @property
+    def islands(self) -> bool:
+        """Do outer steps join it with others?"""
+        return "fault_tolerance" in self.sections
 
 
 def module_text(parts: Parts) -> str:
@@ -52,7 +65,7 @@ def module_text(parts: Parts) -> str:
         "\n".join(f"# {one_line(line)}" for line in parts.head),
         "\n".join(_imports(parts)) + "\n",
         *(f"\n{text}" for text in helpers),
-        f"\ndef {FUNCTION}() -> Trainer.Config:\n"
+        f"\ndef {FUNCTION}() -> {trainer(parts)}:\n"
         f'    """The training as planned."""\n'
         f"    return {written(_config(parts), indent=4, taken=7)}\n",
     ]
@@ -62,6 +75,8 @@ def module_text(parts: Parts) -> str:
 def _imports(parts: Parts) -> Iterator[str]:
     loss = PREDICTING if parts.predicts else CHUNKS if parts.loss_chunks > 1 else LOSS
     wanted = {*COMMON, *parts.model.imports, loss}
+    if parts.islands:
+        wanted = {INSTEAD.get(line.rpartition(" ")[2], line) for line in wanted} | set(IMPORTS)
     if parts.recomputed:
         kind = "SelectiveAC" if parts.recomputed.function.startswith("Selective") else "FullAC"
         wanted.add(CHECKPOINTS + kind)
@@ -73,7 +88,11 @@ def _imports(parts: Parts) -> Iterator[str]:
     ours = {line for line in wanted if "torchtitan" in line}
     yield from sorted(wanted - ours, key=lambda line: (line.startswith("from"), line))
     yield ""
-    yield from sorted(ours)
+    names: dict[str, list[str]] = {}
+    for line in sorted(ours):
+        module, _, imported = line.partition(" import ")
+        names.setdefault(module, []).append(imported)
+    yield from (f"{module} import {', '.join(several)}" for module, several in names.items())
 
 
 def _config(parts: Parts) -> Call:
@@ -88,18 +107,30 @@ def _config(parts: Parts) -> Call:
     if parts.loss_chunks > 1:
         chunks: dict[str, Expression] = {"num_chunks": parts.loss_chunks, "loss_fn": loss}
         loss = Call("ChunkedLossWrapper.Config", chunks)
+    adamw, saver = Call("default_adamw", {"lr": LEARNING_RATE}), "CheckpointManager.Config"
+    if parts.islands:
+        groups = {"param_groups": Code(f"{in_line(adamw)}.param_groups")}
+        adamw, saver = Call("TorchFTOptimizersContainer.Config", groups), f"TorchFT{saver}"
     named: dict[str, Expression] = {
         "model_spec": parts.model.spec,
         "hf_assets_path": Code(f'os.environ["{ASSETS}"]'),
         "dump_folder": Code(f'os.environ["{OUTPUT}"]'),
         "loss": loss,
-        "optimizer": Call("default_adamw", {"lr": LEARNING_RATE}),
+        "optimizer": adamw,
         "lr_scheduler": Call("LRSchedulersContainer.Config", schedule),
         "training": Call("TrainingConfig", parts.sections["training"]),
         "parallelism": Call("ParallelismConfig", parts.sections["parallelism"]),
         "activation_checkpoint": parts.recomputed,
         "compile": Call("CompileConfig", parts.sections["compile"]),
-        "checkpoint": Call("CheckpointManager.Config", {"enable": True, "interval": 500}),
+        "checkpoint": Call(saver, {"enable": True, "interval": 500}),
         "dataloader": Call("GrainDataLoader.Config", {"dataset": data}),
     }
-    return Call("Trainer.Config", named)
+    for section in ("fault_tolerance", "comm"):
+        if values := parts.sections.get(section):
+            named[section] = Call(SECTIONS[section], values)
+    return Call(trainer(parts), named)
+
+
+def trainer(parts: Parts) -> str:
+    """Class of the config."""
+    return "FaultTolerantTrainer.Config" if parts.islands else "Trainer.Config"

@@ -11,6 +11,12 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes.exporter import refuse_broken
+from trainplan.planner.runtimes.torchtitan.write.islands import (
+    joins_one_stage,
+    joins_weights_on_gpus,
+    joins_whole_models,
+    unjoined,
+)
 
 CAPACITY = (
     "moe_capacity_factor",
@@ -46,7 +52,13 @@ def tokens_divide(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(table.micro_batch_size * job.training.seq_length % pieces != 0)
 
 
-REFUSES = (keeps_weights_under_a_pipeline, tokens_divide)
+REFUSES = (
+    keeps_weights_under_a_pipeline,
+    tokens_divide,
+    joins_one_stage,
+    joins_whole_models,
+    joins_weights_on_gpus,
+)
 
 
 def refuse(job: Job, layout: Layout) -> None:
@@ -57,7 +69,7 @@ def refuse(job: Job, layout: Layout) -> None:
     """
     traits = RUNTIMES["torchtitan"]
     refuse_broken((*traits.rules, *executed(traits)), job, layout)
-    for reason in (*_layout(job, layout), *_settings(job, layout)):
+    for reason in (*_layout(job, layout), *_settings(job, layout), *unjoined(job)):
         raise UnsupportedError(f"torchtitan: {reason}")
 
 

@@ -51,7 +51,7 @@ def training(job: Job, layout: Layout) -> Set:
     """Keys of `training`: tokens instead of sequences."""
     values: Set = {
         key.TOKENS: layout.micro_batch_size * job.training.seq_length,
-        key.STEP: job.training.tokens_per_step,
+        key.STEP: job.islands * job.training.tokens_per_step,
         key.LENGTH: job.training.seq_length,
         key.STEPS: steps_of(job),
         key.NO_GRAPHS: job.options.cuda_graph != "full_iteration",

@@ -17,6 +17,7 @@ from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.codecs import Shards
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, ShardSpec, stage_specs
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
@@ -53,7 +54,7 @@ def experts(**fields):
     return {"moe": MoeSpec.model_validate(sizes | fields)}
 
 
-def job_of(runtime, cluster=NODES, options=None, optimizer=None, **fields):
+def job_of(runtime, cluster=NODES, options=None, optimizer=None, outer=None, **fields):
     """Fields of the training by their names; all others are of the model."""
     training = {"seq_length": 4096, "global_batch_size": 64}
     training |= {name: fields.pop(name) for name in TRAINING & set(fields)}
@@ -65,6 +66,7 @@ def job_of(runtime, cluster=NODES, options=None, optimizer=None, **fields):
         cluster=parse_cluster(cluster),
         options=RuntimeOptions.model_validate(options or {}),
         runtime=runtime,
+        outer=outer,
     )
 
 
@@ -119,6 +121,8 @@ LOW = {"precision": "mxfp8"}
 GROUPS = {"dp": 8, "dp_replicate": 2, "zero_stage": 3}
 SECOND = {"zero_stage": 3, "hpz": 2}
 IN_BITS = {"options": {"weight_bits": 8, "gradient_bits": 4}, "precision": "fp16"}
+ISLANDS = {"outer": OuterSpec(islands=2, every=10, gb_per_s=1.0)}
+FRAGMENTS = {"outer": OuterSpec(islands=2, every=10, gb_per_s=1.0, fragments=2)}
 ROWS = {
     "second_copy_is_shared_by_fewer": (
         rows(
@@ -540,6 +544,18 @@ ROWS = {
             {"dp": 8, "cp": 2, "zero_stage": 3, "dp_replicate": 8},
             {"dp": 1, "zero_stage": 1},
         ),
+    ),
+    "joins_one_stage": (
+        rows("torchtitan", {"pp": 2, "vpp": 2}, **ISLANDS),
+        rows("torchtitan", {"pp": 2}, **ISLANDS) + rows("torchtitan", {"pp": 2, "vpp": 2}),
+    ),
+    "joins_whole_models": (
+        rows("torchtitan", {"pp": 2}, **FRAGMENTS),
+        rows("torchtitan", {"pp": 2}, **ISLANDS) + rows("torchtitan", {"pp": 1}, **FRAGMENTS),
+    ),
+    "joins_weights_on_gpus": (
+        rows("torchtitan", {"offload_parameters": 1, **OFFLOADED}, **ISLANDS),
+        rows("torchtitan", {}, **ISLANDS) + rows("torchtitan", {"offload_parameters": 1}),
     ),
     "sinks_stay_on_a_rank": (
         rows("torchtitan", {"cp": 2}, **SINKS),

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.job.outer import OuterSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
@@ -284,3 +286,111 @@ def test_a_module_beside_the_script_is_on_the_path():
     for launcher in LAUNCHERS.values():
         text = launcher(config, parse_cluster("1x8:h100-sxm")).text
         assert 'export PYTHONPATH="$LAUNCH_DIR${PYTHONPATH:+:$PYTHONPATH}"' in text
+
+
+EVERY = "fault_tolerance.sync_steps"
+OUTER = {"islands": 2, "every": 100, "gb_per_s": 0.125}
+
+
+def island(model="llama3-8b", outer=None, states="o0", options=None, **layout):
+    job = job_of(model, **(options or {}))
+    training = job.training.model_copy(update={"state_precision": states})
+    own = {"training": training, "outer": OuterSpec(**OUTER | (outer or {}))}
+    return EXPORTERS["torchtitan"](job.model_copy(update=own), Layout(**layout or FSDP))
+
+
+def test_an_island_is_a_launch_of_its_own_that_torchft_joins_with_the_others():
+    config = island()
+    joined = {k: v for k, v in config.keys if k.startswith("fault_tolerance.")}
+    assert joined == {
+        "fault_tolerance.enable": "True",
+        "fault_tolerance.semi_sync_method": "diloco",
+        "fault_tolerance.group_size": "2",
+        "fault_tolerance.min_replica_size": "2",
+        "fault_tolerance.replica_id": 'int(os.environ["ISLAND"])',
+        "fault_tolerance.sync_steps": "100",
+        "fault_tolerance.should_quantize": "False",
+        "fault_tolerance.num_fragments": "1",
+        "fault_tolerance.process_group": "nccl",
+        "fault_tolerance.process_group_timeout_ms": joined[
+            "fault_tolerance.process_group_timeout_ms"
+        ],
+    }
+    assert dict(config.keys)["training.num_tokens_per_train_step"] == str(2 * 64 * 2048)
+    assert missing_flags(config, recorded_flags("torchtitan")) == ()
+    text = config.files[0].text
+    assert "def trainplan() -> FaultTolerantTrainer.Config:" in text
+    assert "import Trainer\n" not in text
+    assert "CheckpointManager\n" not in text.replace("TorchFTCheckpointManager\n", "")
+    assert ast.parse(text)
+    required = {one.name: one.sentence for one in config.required_environment}
+    assert "0 to 1" in required["ISLAND"]
+    assert "torchft_lighthouse --min_replicas 2" in required["TORCHFT_LIGHTHOUSE"]
+
+
+def test_what_joins_waits_ten_times_as_long_as_a_sync_takes():
+    config = island()
+    limits = {one.name: int(one.value) for one in config.environment}
+    sent_bytes = 2 * (2 - 1) / 2 * 8.03e9 * 4
+    nic_efficiency = machine_for(job_of("llama3-8b")).constants.nic_efficiency
+    sync_s = sent_bytes / (0.125e9 * nic_efficiency)
+    assert limits["TORCHFT_TIMEOUT_SEC"] == pytest.approx(10 * sync_s, rel=1e-3)
+    assert limits["TORCHFT_QUORUM_TIMEOUT_SEC"] == 3600
+    keys = dict(config.keys)
+    assert keys["comm.train_timeout_seconds"] == str(limits["TORCHFT_TIMEOUT_SEC"])
+    assert keys["fault_tolerance.process_group_timeout_ms"] == f"{limits['TORCHFT_TIMEOUT_SEC']}000"
+    fast = dict(island(outer={"gb_per_s": 400.0}).keys)
+    assert fast["comm.train_timeout_seconds"] == "100"
+    assert fast["fault_tolerance.process_group_timeout_ms"] == "60000"
+
+
+def test_free_rounds_are_the_fewest_that_keep_an_island_busy():
+    slow, fast = (
+        int(dict(island(outer={"every": None, "gb_per_s": speed}).keys)[EVERY])
+        for speed in (0.125, 12.5)
+    )
+    assert slow == pytest.approx(100 * fast, rel=0.05)
+    assert fast > 1
+
+
+def test_fragments_overlap_and_eight_bits_are_keys():
+    config = island(outer={"fragments": 4, "overlap": 3, "dtype": "fp8"})
+    keys = dict(config.keys)
+    assert keys["fault_tolerance.num_fragments"] == "4"
+    assert keys["fault_tolerance.fragment_sync_delay"] == "3"
+    assert keys["fault_tolerance.fragment_update_alpha"] == "0.5"
+    assert keys["fault_tolerance.should_quantize"] == "True"
+    assert keys["model_spec"].startswith("in_fragments(")
+    assert "fragment_fn=fragment_llm" in config.files[0].text
+    assert any("Triton" in note for note in config.notes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"outer": {"overlap": "eager"}}, "no eager updates: hide a sync by .* 99 at most"),
+        ({"outer": {"dtype": "int8"}}, "use --outer-dtype fp32 or fp8, not int8"),
+        ({"outer": {"dtype": "bf16"}}, "as weights are stored .fp32., or in fp8"),
+        ({"states": "bf16"}, "use --outer-dtype bf16 or fp8, not fp32"),
+        ({"options": {"cuda_graph": "full_iteration"}}, "gradients that an outer step replaces"),
+        ({"outer": {"fragments": 50}}, "32 layers make no 50 fragments: give 34 or fewer"),
+        ({"model": "llama3.2-1b", "outer": {"fragments": 2}}, "none of a tied embedding"),
+        ({"outer": {"fragments": 2}, **PIPELINE}, "which no stage of a pipeline has"),
+        ({"vpp": 2, "schedule": "interleaved", **PIPELINE}, "set vpp to 1"),
+        (
+            {"offload": OffloadSpec(optimizer=1.0, parameters="cpu"), **FSDP},
+            "outer steps join weights on GPUs",
+        ),
+    ],
+)
+def test_what_torchft_does_not_join_is_refused_by_name(changes, says):
+    with pytest.raises(UnsupportedError, match=says):
+        island(**changes)
+
+
+@pytest.mark.parametrize("runtime", sorted(set(EXPORTERS) - {"torchtitan"}))
+def test_no_other_runtime_has_outer_steps(runtime):
+    job = job_of("llama3-8b")
+    job = job.model_copy(update={"runtime": runtime, "outer": OuterSpec(**OUTER)})
+    with pytest.raises(UnsupportedError, match="no outer steps among islands: plan for torchtitan"):
+        EXPORTERS[runtime](job, Layout(dp=8, zero_stage=1))
