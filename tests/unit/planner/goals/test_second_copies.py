@@ -13,7 +13,10 @@ from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules
 
-HELD = ("zero_stage=3", "recompute=none", "tiled_loss=false", "offload.optimizer=0")
+HELD = (
+    *("zero_stage=3", "dp_replicate=1", "recompute=none", "tiled_loss=false"),
+    "offload.optimizer=0",
+)
 
 
 def fixed(*texts):
