@@ -13,14 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.model import (
-    embedding_params,
-    num_active_parameters,
-    num_parameters,
-)
+from trainplan.costmodel.candidates import Candidates, remembered
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
+from trainplan.costmodel.model import embedding_params, matrices
+from trainplan.costmodel.shards import gathered_weights
 
 
 def in_buckets(candidates: Candidates) -> BoolColumn:
@@ -30,15 +26,63 @@ def in_buckets(candidates: Candidates) -> BoolColumn:
     return np.asarray((sharding.stated_bucket_bytes is not None) & (table.zero_stage < 2) & ~whole)
 
 
-def bucket_calls(candidates: Candidates, gradient_bytes: FloatColumn) -> FloatColumn:
-    """Buckets of so many bytes of gradients, the last partly full.
+def bucket_calls(candidates: Candidates, params: ClassRows, *, experts: bool) -> ClassRows:
+    """Buckets of so many parameters of each rank class, dense ones or of `experts`.
 
-    Source: derived; each holds whole tensors, so the mean is the quotient, and one at least.
+    Source: `_bucket_elements`; both tables of the vocabulary are tensors that fill one each.
     """
-    bucket = candidates.traits.sharding.stated_bucket_bytes
-    if bucket is None:
-        return np.ones(1)
-    return np.where(in_buckets(candidates), np.maximum(1.0, gradient_bytes / bucket), 1.0)
+    if not in_buckets(candidates).any():
+        return np.ones((1, 1))
+    size, tables = _bucket_elements(candidates, experts=experts), np.zeros((1, 1))
+    calls = tables
+    for table in () if experts else _tables(candidates):
+        held = np.minimum(table, params - tables)
+        tables, calls = tables + held, calls + np.minimum(1.0, held / size)
+    calls = np.maximum(1.0, calls + (params - tables) / size)
+    return np.where(in_buckets(candidates), calls, 1.0)
+
+
+def _tables(candidates: Candidates) -> tuple[FloatColumn, ...]:
+    """Parameters of the token table, and of an output projection of its own, on a tensor rank."""
+    model, cut = candidates.job.model, candidates.table.tp * candidates.table.gtp
+    tied, head = model.tie_word_embeddings, model.vocab_size * model.hidden_size
+    both = (embedding_params(model),) if tied else (embedding_params(model), head)
+    return tuple(count / cut for count in both)
+
+
+@remembered
+def _weights(candidates: Candidates) -> tuple[tuple[float, bool], ...]:
+    """Sizes of the weights of all layers, with whether experts have one each.
+
+    Those that read one input are one where the runtime fuses them.
+    """
+    model, fused = candidates.job.model, candidates.traits.on_megatron_core
+    kinds = [
+        [
+            (float(one.inputs * one.outputs), one.experts)
+            for one in (gathered_weights(kind) if fused else matrices(kind))
+        ]
+        for kind in model.kinds
+    ]
+    return tuple(one for kind in model.kind_of_layer for one in kinds[kind])
+
+
+def _bucket_elements(candidates: Candidates, *, experts: bool) -> FloatColumn:
+    """Gradients in a bucket of whole tensors, in the mean.
+
+    A bucket is full with the tensor that takes it to its size, which goes beyond by half of what
+    tensors have on average by their weight, E[s^2] / E[s], as the rest of an interval of renewals;
+    and it has one tensor at least.
+    Source: PyTorch `torch/csrc/distributed/c10d/reducer.cpp`, compute_bucket_assignment_by_size,
+    and NVIDIA/Megatron-LM @d98e8a64 `core/distributed/param_and_grad_buffer.py`; Feller, An
+    Introduction to Probability Theory, vol. 2, section XI.4; tests/oracles/test_buckets.py.
+    """
+    table = candidates.table
+    cut = table.etp * table.egtp if experts else table.tp * table.gtp
+    sizes = np.array([size for size, of in _weights(candidates) if of == experts] or [1.0])
+    beyond = (sizes**2).sum() / sizes.sum() / 2
+    stated = candidates.traits.bucket_elements(candidates.job)
+    return np.asarray(np.maximum(sizes.mean() / cut, stated + beyond / cut))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +100,20 @@ def bucket_shares(candidates: Candidates, last: float, window: float) -> BucketS
 
     Source: as this module; before the table half a bucket waits in the mean.
     """
-    stated, table, model = in_buckets(candidates), candidates.table, candidates.job.model
-    bucket = candidates.traits.bucket_elements(candidates.job)
+    stated, table = in_buckets(candidates), candidates.table
     if not stated.any():
         return BucketShares(np.asarray(last), np.asarray(window))
-    experts, cut = _expert_weights(model), table.tp * table.gtp
-    held = (num_parameters(model) - experts) / cut
+    size = _bucket_elements(candidates, experts=False)
+    tables = _tables(candidates)
+    dense, experts = (
+        sum(one for one, of in _weights(candidates) if of == expert) for expert in (False, True)
+    )
+    if candidates.job.model.moe:
+        experts = experts * candidates.job.model.moe.num_experts
+    held = sum(tables) + dense / (table.tp * table.gtp)
     held = (held + experts / (table.ep * table.etp * table.egtp)) / table.pp
-    waiting = (embedding_params(model) / cut + bucket / 2) / held
+    waiting = (tables[0] + size / 2) / held
     return BucketShares(
         last=np.where(stated, np.minimum(1.0, waiting), last),
-        window=np.where(stated, 1 - np.minimum(1.0, bucket / held), window),
+        window=np.where(stated, 1 - np.minimum(1.0, size / held), window),
     )
-
-
-def _expert_weights(model: ModelSpec) -> float:
-    """Weights of all routed experts.
-
-    Source: derived; a token visits k of E experts in a layer, so those that none visits are
-    1 - k / E of all of them.
-    """
-    if model.moe is None or model.moe.num_experts <= model.moe.rows_per_token:
-        return 0.0
-    share = model.moe.num_experts / (model.moe.num_experts - model.moe.rows_per_token)
-    return share * (num_parameters(model) - num_active_parameters(model))

@@ -309,7 +309,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     for count, rates in held if params.has_experts else held[:1]:
         reduction, gathering, made = rates(some)
         width, copies = gradient_message_bytes(machine, traits), made.take(key)
-        calls = bucket_calls(candidates, width * count)
+        calls = bucket_calls(candidates, count, experts=count is params.expert)
         reduction, gathering = (one.take(key).in_calls(calls) for one in (reduction, gathering))
         reduce = reduce + reduction.seconds(width * count) + copies.reduce * count
         gather = gather + gathering.seconds(weight_bytes * count) + copies.gather * count

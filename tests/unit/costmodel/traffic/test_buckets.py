@@ -52,17 +52,28 @@ def test_buckets_sent_one_by_one_take_what_the_closed_form_says(number, traffic,
     assert exposed == pytest.approx(end - backward)
 
 
-def test_a_bucket_more_is_a_start_more_and_the_last_one_has_the_token_table():
-    layout = {"dp": 64, "tp": 8, "zero_stage": 1}
-    candidates = on(job_of("megatron-lm", bucket_mb=100), **layout)
+def test_a_bucket_holds_whole_tensors_and_the_last_one_has_the_token_table():
+    """Of Megatron's four products a layer; tests/oracles has those of torch one by one."""
+    candidates = on(job_of("megatron-lm", bucket_mb=100), dp=64, tp=8, zero_stage=1)
     model = candidates.job.model
-    held = 4 * model.hidden_size * model.vocab_size / 8
-    assert bucket_calls(candidates, np.array([50e9 / 8])) == pytest.approx(50e9 / 8 / 100 / 2**20)
-    assert bucket_calls(candidates, np.array([1e3])) == 1.0
+    h, f, table = 4096, 14336, 4096 * model.vocab_size / 8
+    sizes = np.array([h * (h + 2 * 1024), h * h, 2 * h * f, h * f]) / 8
+    held = 2 * table + 32 * sizes.sum()
+    full = 25 * 2**20 + (sizes**2).sum() / sizes.sum() / 2
+    calls = bucket_calls(candidates, np.full((1, 1), held), experts=False)
+    assert calls[0, 0] == pytest.approx(2 + 32 * sizes.sum() / full)
+    assert bucket_calls(candidates, np.full((1, 1), 1e3), experts=False) == 1.0
     shares = bucket_shares(candidates, 0.5, 0.9)
-    whole = 4 * 8.03e9 / 8
-    assert shares.last[0] == pytest.approx((held + 50 * 2**20) / whole, rel=1e-3)
-    assert shares.window[0] == pytest.approx(1 - 100 * 2**20 / whole, rel=1e-3)
+    assert shares.last[0] == pytest.approx((table + full / 2) / held)
+    assert shares.window[0] == pytest.approx(1 - full / held)
+
+
+def test_a_size_below_every_tensor_makes_as_many_buckets_as_there_are_tensors():
+    candidates = on(job_of("megatron-lm", bucket_mb=1e-3), dp=512, zero_stage=1)
+    model = candidates.job.model
+    held = np.full((1, 1), 8.03e9)
+    calls = bucket_calls(candidates, held, experts=False)[0, 0]
+    assert calls == pytest.approx(4 * model.num_hidden_layers + 2, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +97,7 @@ def test_without_a_stated_size_all_is_as_if_there_were_none():
         sharding = replace(candidates.traits.sharding, bucket_elements=0)
         without = replace(candidates, traits=replace(candidates.traits, sharding=sharding))
         assert explicit(candidates) == explicit(without)
-        assert bucket_calls(candidates, np.array([1e12])) == 1.0
+        assert bucket_calls(candidates, np.full((1, 1), 1e12), experts=False) == 1.0
         assert bucket_shares(candidates, 0.3, 0.8).last == 0.3
 
 
