@@ -110,7 +110,7 @@ def _pipelines(on: Context, layout: Layout) -> Iterator[Values]:
     for stage in traits.sharding.zero_stages:
         yield {"zero_stage": stage}
     yield {"sequence_parallel": not layout.sequence_parallel}
-    yield from ({name: 1} for name in ("dp_replicate", "gtp", "egtp"))
+    yield from ({name: 1} for name in ("dp_replicate", "gtp", "egtp", "hpz"))
     yield {"stages": None}
 
 

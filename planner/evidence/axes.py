@@ -247,6 +247,15 @@ AXES: Sequence[Axis] = (
         _recomputed,
     ),
     Words(
+        "copies and groups",
+        ("hpz", "shard"),
+        lambda shape: (),
+        lambda rows: (
+            (f"{name}=on", partial(np.not_equal, getattr(rows.table, name), code))
+            for name, code in (("hpz", 1), ("shard", 0))
+        ),
+    ),
+    Words(
         "offload_modules",
         ("offload_modules",),
         lambda shape: [f"offloaded {module}" for module in shape.offload_modules],

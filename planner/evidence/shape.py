@@ -92,7 +92,6 @@ def settings_of(
         (f"cuda_graph={traits.host.cuda_graph}", True),
         (f"overlap_tp_comm={_word(traits.communication.overlaps_tensor_parallel)}", sharded),
         ("gtp=on", (one.gtp > 1) | (one.egtp > 1)),
-        ("hpz=on", one.hpz > 1),
         (f"moe_dispatcher={traits.experts.dispatcher}", routed),
         (f"overlap_moe_a2a={_word(traits.experts.overlaps)}", routed),
         *alongside,

@@ -67,6 +67,16 @@ def test_an_answer_has_one_where_that_is_fastest(job_on, gb_per_s):
     assert steps[2] < steps[1]
 
 
+def test_an_answer_is_like_published_runs_first(job_on):
+    """None has a second copy: what is faster with one comes second, and is never the answer."""
+    plan = search(job_on(2.0), SearchOptions(fix=fixed(*HELD), whole_cluster=True))
+    assert plan.best.layout.hpz == 1
+    second = plan.certificate.trusted
+    assert second.not_taken.layout.hpz == 2
+    assert "no scored run has hpz=on" in second.not_taken.beyond
+    assert second.value_without < plan.best.estimate.step_time_s
+
+
 def test_one_is_tried_for_each_node_where_weights_are_sharded(job_on):
     def tried(job):
         some = Space(context_for(job)).stagings(1)
