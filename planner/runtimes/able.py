@@ -50,8 +50,8 @@ def unpriced(job: Job) -> str | None:
 def unwritten(job: Job) -> str | None:
     """Why no layout of the job has launch files, though its runtime has an exporter; null: some.
 
-    The plainest layouts are exported, one for each ZeRO stage: what all of them are refused for is
-    not the layout.
+    The plainest layouts are exported, one for each ZeRO stage, and with experts on one rank or two:
+    what all of them are refused for is not the layout.
 
     Raises:
         SpecError: As `island_job`.
@@ -62,7 +62,11 @@ def unwritten(job: Job) -> str | None:
     if feature := RUNTIMES[job.runtime].refuses(job.model):
         return f"{job.runtime} cannot express {feature}"
     tiled = RUNTIMES[job.runtime].tiling.fused_loss and job.options.liger is not None
-    plain = (Layout(dp=PAIR, zero_stage=stage, tiled_loss=tiled) for stage in (1, 0, 2, 3))
+    plain = (
+        Layout(dp=PAIR, ep=ep, zero_stage=stage, tiled_loss=tiled)
+        for ep in ((1, PAIR) if job.model.moe else (1,))
+        for stage in (1, 0, 2, 3)
+    )
     return why_none_written(exporter, on_one_node(island_job(job), PAIR, PAIR), plain)
 
 

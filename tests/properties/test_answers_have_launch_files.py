@@ -127,3 +127,7 @@ def test_the_answer_of_a_search_is_exported_or_the_search_is_refused(name, runti
         return
     answer = search(job, SearchOptions(only_answer=True, top=1, memory_margin=0.0))
     assert not isinstance(answer, Plan) or EXPORTERS[runtime](answer.job, answer.best.layout)
+
+
+def test_a_setting_of_experts_on_several_ranks_leaves_its_runtime_able():
+    check_able(job_of("qwen3-30b-a3b", "torchtitan", moe_dispatcher="deepep"))
