@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "report": Entry("report", "Write a plan, or another answer, as one page with charts."),
         "why-not": Entry("why_not", "Say why a layout is not the answer."),
         "compare": Entry("compare", "Compare two plans, term by term."),
+        "replan": Entry("replan", "Find what to go on with when nodes are lost."),
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
         "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),

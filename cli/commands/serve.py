@@ -95,7 +95,8 @@ def command(
 ) -> None:
     """Answer other programs, as a server of the Model Context Protocol.
 
-    Tools: search, estimate, check, explain, why_not, compare, sweep, export, report, catalog.
+    Tools: search, estimate, check, explain, why_not, compare, sweep, replan, export,
+    report, catalog.
     Answers are the documents that `plan X --json` prints. Nothing is executed.
     """
     if not stdio:

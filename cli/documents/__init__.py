@@ -15,8 +15,8 @@ EstimateDocument: what one layout costs.
 ExplainDocument: what limits a plan, and what more would buy.
 FilesDocument: launch files and reports.
 InfeasibleDocument: nothing fits, and what would make it fit.
-place_text: where something stands in a launch, such as `train.sh:12`.
 RankingDocument: all schedules of a shape.
+ReplanDocument: what to go on with on another cluster than that of a plan.
 ScheduleDocument: a pipeline schedule.
 short_layout: what a layout of `plan verify` uses.
 SimulateDocument: the pipeline of a plan on a clock.
@@ -36,11 +36,12 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.cli.documents.check import CheckDocument, place_text
+    from trainplan.cli.documents.check import CheckDocument
     from trainplan.cli.documents.compared import CompareDocument, WhyNotDocument
     from trainplan.cli.documents.explain import ExplainDocument
     from trainplan.cli.documents.files import FilesDocument
     from trainplan.cli.documents.registry import DOCUMENTS, document_schema
+    from trainplan.cli.documents.replan import ReplanDocument
     from trainplan.cli.documents.schedules import (
         RankingDocument,
         ScheduleDocument,

@@ -205,7 +205,7 @@ class CheckDocument(Document):
             first = refusals[0]
             others = plural(len(refusals) - 1, "other problem")
             more = f", and {others}" if len(refusals) > 1 else ""
-            place = place_text(first.place)
+            place = first.place.text if first.place else ""
             where = f" ({place})" if place else ""
             text = f"{lacks} {reading.runtime} refuses it{where}: {first.says}{more}.".lstrip()
         elif reading.legal is None:
@@ -258,11 +258,3 @@ def _promise(found: LaunchCheck) -> str:
     step = first.step_time_s + first.saved_s
     faster = f"{count} would make it {step / first.step_time_s:.2f} times as fast."
     return faster if found.reading.legal else f"Once it starts, {faster}"
-
-
-def place_text(place: Place | None) -> str:
-    """`train.sh:12`; of the command line nothing."""
-    if place is None or place.file is None:
-        return ""
-    name = place.file.rpartition("/")[2]
-    return f"{name}:{place.line}" if place.line else name

@@ -145,6 +145,12 @@ sync async local
 LEVELS = _names("""
 safe all none
 """)
+SAVED = _names("""
+as-launched reshardable weights
+""")
+TAKEN = _names("""
+best after anew batch
+""")
 KNOBS = _names("""
 gpus global_batch_size seq_length nic gpu precision memory_gib
 """)
@@ -190,7 +196,7 @@ nccl-tests
 """),
 )
 DOCUMENTS = _names("""
-plan infeasible offers pareto estimate explain why-not compare sweep check files tune-event
+plan infeasible offers pareto estimate explain why-not compare replan sweep check files tune-event
 tuned-plan validate verify-event schedule schedules simulate catalog calibration profile cluster
 model run machine
 """)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.text import Text
 
 from trainplan.cli.blocks import Part, Table, headed, number, stacked, table
-from trainplan.cli.documents import CheckDocument, place_text
+from trainplan.cli.documents import CheckDocument
 from trainplan.cli.pages.parts.differences import gain, release_line
 from trainplan.cli.pages.parts.headline import estimate_line, goodput_line, job_line
 from trainplan.cli.pages.plan import notes_part
@@ -17,7 +17,7 @@ from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, LaunchSaves, Lint
 from trainplan.planner.plan import Plan
 from trainplan.planner.runtimes import Field, SettingChange
-from trainplan.planner.shell import Problem
+from trainplan.planner.shell import Place, Problem
 
 VERDICTS = {
     "illegal": "refused",
@@ -79,7 +79,7 @@ def _saves_line(found: LaunchSaves) -> str:
 def _problems_part(problems: Sequence[Problem]) -> Table:
     order = list(VERDICTS)
     ranked = sorted(problems, key=lambda one: order.index(one.verdict))
-    rows = ((VERDICTS[p.verdict], escaped(place_text(p.place)), escaped(p.says)) for p in ranked)
+    rows = ((VERDICTS[p.verdict], _where(p.place), escaped(p.says)) for p in ranked)
     return table("", ("Problems", "where", "what, and what to do"), rows)
 
 
@@ -160,13 +160,15 @@ def _words(settings: Sequence[SettingChange], fields: Sequence[FieldDifference])
     return (setting_words(settings) or ", ".join(changed)) + " (changes the training)" * narrow
 
 
+def _where(place: Place | None) -> str:
+    return escaped(place.text if place else "")
+
+
 def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
     """What was read and where, then what nothing says."""
     stated = [one for one in fields if one.origin == "stated"]
     if stated:
-        rows = (
-            (f.name, _value(f), *map(escaped, (f.written, place_text(f.place)))) for f in stated
-        )
+        rows = ((f.name, _value(f), escaped(f.written), _where(f.place)) for f in stated)
         yield table("", ("Read", "value", "from", "where"), rows)
     for origin, head in ORIGINS.items():
         named = [

@@ -20,6 +20,7 @@ SCREENS: Mapping[str, str] = MappingProxyType(
         "Plan": "plan:plan_page",
         "Profile": "profile:profile_page",
         "Ranking": "schedule:ranking_page",
+        "Replan": "replan:replan_page",
         "Scored": "schedule:schedule_page",
         "Scores": "validate:validate_page",
         "Simulation": "simulation:simulation_page",

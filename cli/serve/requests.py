@@ -200,6 +200,41 @@ class SweepRequest(ExplainRequest):
     weak: bool = Field(default=False, description="Grow the batch with the GPUs: weak scaling.")
 
 
+class ReplanRequest(ExplainRequest):
+    """`plan replan`."""
+
+    lost: list[str] = Field(
+        [],
+        description="Nodes that are lost: how many, GROUP:N of a group (its GPU, or its place from "
+        "0), or the name of one where the cluster has measured links.",
+        examples=[["1"]],
+    )
+    cluster: Annotated[
+        str | Given | None,
+        Inline(),
+        Field(description="In place of `lost`: what is left, or grown; as in `search`."),
+    ] = None
+    saved: str = Field(
+        names.SAVED[0],
+        description="How the checkpoint was saved: as the launch does, reshardable, or weights "
+        "alone are loaded, which changes the training.",
+        json_schema_extra=one_of(*names.SAVED),
+    )
+    global_batch_size: Size | None = Field(
+        None, description="Sequences per step from now on; changes the training."
+    )
+    since_save: str | None = Field(
+        None, description="Training since the last save, which is lost.", examples=["12m"]
+    )
+    restart: str | None = Field(
+        None, description="From a start until training goes on.", examples=["10m"]
+    )
+    repair: str | None = Field(None, description="Until the nodes are back.", examples=["2h"])
+    spare_nodes: int | None = Field(
+        None, ge=0, description="Nodes that may take the place of the lost ones."
+    )
+
+
 class ExportRequest(Request):
     """`plan export`."""
 

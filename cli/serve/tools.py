@@ -12,6 +12,7 @@ from trainplan.cli.serve.requests import (
     EstimateRequest,
     ExplainRequest,
     ExportRequest,
+    ReplanRequest,
     ReportRequest,
     SearchRequest,
     SweepRequest,
@@ -82,6 +83,13 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             SweepRequest,
             "Vary the job of a plan, such as its GPUs: speed, scaling efficiency and the best "
             "layout of every point (`plan schema sweep`).",
+            shared=True,
+        ),
+        "replan": Entry(
+            "replan",
+            ReplanRequest,
+            "After nodes were lost: the fastest plan on what is left whose checkpoint loads, what "
+            "the outage costs, and whether to wait for the nodes (`plan schema replan`). Seconds.",
             shared=True,
         ),
         "export": Entry(

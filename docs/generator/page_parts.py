@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trainplan.cli.documents.compared import CompareDocument, WhyNotDocument
 from trainplan.cli.documents.explain import ExplainDocument, Rival
+from trainplan.cli.documents.replan import ReplanDocument
 from trainplan.cli.documents.sweep import SweepDocument, SweepPoint
 from trainplan.planner.comparisons.offered import OffersDocument
 from trainplan.planner.explanations.shadow_prices import ShadowPrice
@@ -21,6 +22,7 @@ QUESTIONS: Sequence[tuple[str, type]] = (
     ("### robustness.rivals[]", Rival),
     ("## plan why-not --json", WhyNotDocument),
     ("## plan compare --json", CompareDocument),
+    ("## plan replan --json", ReplanDocument),
     ("## plan search --offers --json", OffersDocument),
     ("## plan sweep --json", SweepDocument),
     ("### curves[].points[]", SweepPoint),

@@ -51,6 +51,19 @@ class CheckpointMove:
         return f"{says[self.loads]}{because}{after}."
 
 
+@dataclass(frozen=True, slots=True)
+class Loadable:
+    """Fields of layouts that may differ where one loads a checkpoint of another."""
+
+    as_it_is: frozenset[str]
+    after: frozenset[str]
+    """With those that may differ after a command."""
+    under_the_first: bool
+    """That command is a run under the layout that saved, or under one that loads as it is."""
+    zero_stages: tuple[int, ...]
+    """Under which is saved in the same way."""
+
+
 @cache
 def _table() -> Row:
     text = resources.files(__package__).joinpath("checkpoints.toml").read_text("utf-8")
@@ -62,6 +75,21 @@ def checkpoint_note(runtime: str, layout: Layout) -> str:
     kind = _kind(runtime, layout)
     note: str = kind["note"] if kind else ""
     return note
+
+
+def loadable(job: Job, layout: Layout) -> Loadable | None:
+    """What may differ from a layout that saved; null: no way to save was looked up.
+
+    `checkpoint_move` has the last word: of some fields the product alone may not differ.
+    """
+    kind = _kind(job.runtime, layout)
+    if kind is None:
+        return None
+    as_it_is = frozenset((*_table()["neutral"], *kind["free"]))
+    after: Row = kind.get("after", {"fields": ()})
+    return Loadable(
+        as_it_is, as_it_is.union(after["fields"]), after.get("runs", False), kind["stages"]
+    )
 
 
 def checkpoint_move(first: Job, one: Layout, second: Job, other: Layout) -> CheckpointMove:

@@ -19,6 +19,12 @@ class Place:
     line: int | None
     """From 1; null where lines mean nothing."""
 
+    @property
+    def text(self) -> str:
+        """`train.sh:12`; of the command line nothing."""
+        name = (self.file or "").rpartition("/")[2]
+        return f"{name}:{self.line}" if name and self.line else name
+
 
 COMMAND_LINE = Place(None, None)
 

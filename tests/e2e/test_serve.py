@@ -106,6 +106,11 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
             ("sweep", path, "--vary", "gpus=4,8"),
         ),
         (
+            "replan",
+            {"plan": "plan-1", "cluster": "1x4:h100-sxm", "restart": "10m"},
+            ("replan", path, "--cluster", "1x4:h100-sxm", "--restart", "10m"),
+        ),
+        (
             "export",
             {"plan": "plan-1", "launcher": "slurm"},
             ("export", path, "--launcher", "slurm"),
@@ -139,6 +144,7 @@ BAD = {
     ),
     "compare": ({"first": {}, "second": {}}, ("compare", "first.json", "second.json")),
     "sweep": ({"plan": {}, "vary": ["gpsu=8"]}, ("sweep", "plan.json", "--vary", "gpsu=8")),
+    "replan": ({"plan": {}, "lost": ["1"]}, ("replan", "plan.json", "--lost", "1")),
     "export": ({"plan": {"schema": "x/v9"}}, ("export", "plan.json", "--json")),
     "report": (
         {"document": {"schema": "x/v9"}, "output": "r.html"},

@@ -72,6 +72,7 @@ ARGUMENTS = {
     "explain": {**KEPT_SHORT},
     "why_not": {"layout": "tp=2"},
     "sweep": {"vary": ["gpus=4,8"], **KEPT_SHORT},
+    "replan": {"cluster": "1x4:h100-sxm", **KEPT_SHORT},
     "catalog": {"kind": "models"},
 }
 """Of each tool, without what the test names a file for."""

@@ -41,6 +41,7 @@ def pages(tmp_path_factory):
         ("why-not", made, "--layout", "tp=2", "--time-limit", "1"),
         ("compare", made, other),
         ("sweep", made, "--vary", "gpus=8,16,32"),
+        ("replan", made, "--lost", "1", "--restart", "10m", "--repair", "2h"),
         ("simulate", made),
         ("schedule", "--kind", "1f1b", "--pp", "4", "--num-microbatches", "8"),
         ("validate", runs),

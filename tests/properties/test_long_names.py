@@ -24,6 +24,7 @@ REST = {
     "estimate": (*TINY, "--layout", "tp=1"),
     "why-not": ("plan.json", "--layout", "tp=1"),
     "sweep": ("plan.json", "--vary", "gpus=8,16"),
+    "replan": ("plan.json", "--lost", "1"),
     "schedule": ("--kind", "1f1b", "--pp", "2", "--num-microbatches", "2"),
     "check": ("train.sh",),
     "import": ("nccl-tests", "missing.txt", "--gpu", "l4", "--output", "x.json"),

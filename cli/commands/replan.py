@@ -1,0 +1,155 @@
+"""`plan replan`: what to go on with when a plan's cluster is another one."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from trainplan.cli.options import (
+    FORCE,
+    JSON,
+    PATH,
+    PLAN,
+    PROFILE,
+    REPORT,
+    WORKERS,
+    OneOf,
+    gathered,
+    global_batch_size,
+    names,
+    page,
+    parameters,
+    time_limit,
+)
+from trainplan.cli.terminal import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.blocks import answer
+    from trainplan.cli.documents import ReplanDocument
+    from trainplan.cli.files import errors_of, load_measured, machines_of
+    from trainplan.cli.pages import next_part, screen
+    from trainplan.cli.processes import Processes
+    from trainplan.cli.terminal import Clock, json_text, remark
+    from trainplan.cli.values import Destination, load_written, remark_change, remark_objective
+    from trainplan.costmodel.base import SpecError
+    from trainplan.planner.cases import Case
+    from trainplan.planner.documents import plan_json
+    from trainplan.planner.replan import Resumed, Saved, Stated, left_of, outage_of, replan
+
+NOTHING = 2
+"""Exit code: there is no such plan."""
+
+
+OUTPUT = click.option("-o", "--output", type=PATH, help="Also write the new plan here.")
+OUTAGE = (
+    click.option(
+        "--since-save",
+        callback=parameters.second_count,
+        metavar="DURATION",
+        help="Training since the last save, which is lost: 12m. [default: half of the interval]",
+    ),
+    click.option(
+        "--restart",
+        callback=parameters.second_count,
+        metavar="DURATION",
+        help="From when a start is decided until training goes on: 10m. [default: the cluster's]",
+    ),
+    click.option(
+        "--repair",
+        callback=parameters.second_count,
+        metavar="DURATION",
+        help="Until the nodes are back: 2h. [default: the cluster's]",
+    ),
+    click.option(
+        "--spare-nodes",
+        type=parameters.IntRange(0, 1 << 20),
+        metavar="N",
+        help="Nodes that may take the place of the lost ones. [default: the cluster's]",
+    ),
+)
+
+
+@page("replan", "plan replan plan.json --lost 1 --restart 10m --repair 2h --output next.json")
+@PLAN
+@click.option(
+    "--lost",
+    multiple=True,
+    metavar="N|GROUP:N|NAME",
+    help="Nodes that are lost: how many, of which group (its GPU, or its place from 0), or the "
+    "name of one where the cluster has measured links.",
+)
+@click.option("--cluster", metavar="CLUSTER", help="In place of --lost, what is left, or grown.")
+@click.option(
+    "--saved",
+    type=OneOf("way", names.SAVED),
+    default=names.SAVED[0],
+    help="How the checkpoint was saved: as the plan's launch does; reshardable, as the runtime's "
+    "own option or command makes it; or its weights alone are loaded, which changes the training.",
+)
+@global_batch_size(required=False, text="Sequences per step from now on; changes the training")
+@gathered("outage", "trainplan.planner.replan:Stated", OUTAGE)
+@click.option(
+    "--take",
+    type=OneOf("plan", names.TAKEN),
+    help="Which of the plans that are shown --output and --report write. [default: what loses "
+    "least]",
+)
+@PROFILE
+@time_limit(20.0, "Answer with what is found by then.")
+@WORKERS
+@gathered("destination", "trainplan.cli.values.stated:Destination", (OUTPUT, REPORT, FORCE, JSON))
+def command(
+    plan: Path,
+    outage: "Stated",
+    destination: "Destination",
+    *,
+    lost: tuple[str, ...],
+    cluster: str | None,
+    saved: "Saved",
+    global_batch_size: int | None,
+    take: str | None,
+    profiles: tuple[Path, ...],
+    time_limit: float,
+    workers: int | None,
+) -> None:
+    """Find what to go on with when nodes are lost.
+
+    PLAN is a file written by `plan search --output`. Prints the fastest plan on what is left whose
+    checkpoint loads, what the outage costs, and whether to wait for the nodes instead.
+    """
+    if bool(lost) == (cluster is not None):
+        raise SpecError(
+            "give the nodes that are lost, --lost 1, or what is left, --cluster 7x8:GPU"
+        )
+    destination.check()
+    measured, found = load_measured(profiles), load_written(plan)
+    if cluster:
+        now, measured = machines_of(cluster, measured)
+    else:
+        now = left_of(found.job.cluster, lost)
+    case = Case(found.job, found.options, measured)
+    with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
+        answered = replan(
+            case, found.layout, now, clock, processes, saved=saved, batch=global_batch_size
+        )
+    remark_change(plan, found, measured)
+    remark_objective(plan, found)
+    costs = outage_of(answered, outage)
+    taken: Resumed | None = getattr(answered, take or costs.plan)
+    way = next_part(_next(destination)) if taken else None
+    document = ReplanDocument.of(answered, costs).json()
+    parts = [*screen(answered, costs), *([way] if way else [])]
+    answer(document, parts, as_json=destination.as_json)
+    if taken is None:
+        if destination.output or destination.report:
+            remark("nothing is written: there is no such plan")
+        click.get_current_context().exit(NOTHING)
+    destination.write(json_text(plan_json(taken.plan)))
+    destination.write_report(plan_json(taken.plan), measured)
+
+
+def _next(destination: "Destination") -> str:
+    """How the plan is launched."""
+    path = shlex.quote(str(destination.output or "next.json"))
+    export = f"plan export {path} --launcher torchrun --output-dir launch"
+    return export if destination.output else f"add `--output next.json`, then: {export}"

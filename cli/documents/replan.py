@@ -1,0 +1,137 @@
+"""Document of `plan replan`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, Self
+
+from trainplan.cli.documents.compared import Checkpoint
+from trainplan.cli.words import percent, plural
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.documents import Document, OfJob, PlanDocument, Priced, of_job, of_priced
+from trainplan.planner.operations import Loads
+from trainplan.planner.replan import Outage, Replan, Saved, SpareWorth, Times, Way
+from trainplan.planner.replan import Resumed as ResumedPlan
+
+LOADS: Mapping[Loads, str] = MappingProxyType(
+    {
+        "as it is": "the checkpoint loads as it is",
+        "after": "the checkpoint loads after a step",
+        "weights alone": "weights alone load, which changes the training",
+        "no": "the checkpoint does not load",
+        "not known": "whether the checkpoint loads is not known",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed(Document):
+    """A plan on the other cluster, and how the training gets there and back."""
+
+    plan: PlanDocument
+    """As `plan search --output` writes it: `plan export` takes it."""
+    tokens_per_s: float
+    """Of the whole job."""
+    rate: float
+    """Tokens per second over those of the plan before."""
+    restarts: int
+    """Starts of the training until it runs: two where a checkpoint is saved once more first."""
+    checkpoint: Checkpoint
+    """What a checkpoint of the plan before needs before this one can load it."""
+    back: Checkpoint
+    """What one of this plan needs before the plan before can load it, once the nodes are back."""
+
+    @classmethod
+    def of(cls, found: ResumedPlan) -> Self:
+        """Of one of the plans that were found."""
+        return cls.of_fields(
+            found,
+            plan=PlanDocument.of(found.plan),
+            checkpoint=Checkpoint.of_fields(found.checkpoint, text=found.checkpoint.sentence),
+            back=Checkpoint.of_fields(found.back, text=found.back.sentence),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spare(Document):
+    """A spare node out of those of the plan, against training on all of them."""
+
+    least_away_fraction: float
+    """Of the time that a node must be away for the spare to pay."""
+    away_fraction: float | None
+    """Of the time that some node is away; null: failures or repairs are not stated."""
+    pays: bool | None
+    """Null: not known."""
+
+    @classmethod
+    def of(cls, found: SpareWorth) -> Self:
+        """Of a spare node."""
+        return cls.of_fields(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplanDocument(OfJob, Priced):
+    """What to go on with on another cluster than that of a plan."""
+
+    SCHEMA = "trainplan/replan/v1"
+    schema: Literal["trainplan/replan/v1"]
+    """`trainplan/replan/v1`."""
+    verdict: str
+    """What to do, in a sentence."""
+    left: ClusterSpec
+    """The cluster that is planned for; `model` to `estimate` are of the plan before."""
+    lost_nodes: int
+    """Nodes that the plan before has more."""
+    saved: Saved
+    """As `--saved`."""
+    tokens_per_s: float
+    """Of the plan before."""
+    best: Resumed | None
+    """What to go on with; null: nothing loads the checkpoint, is legal and fits."""
+    after: Resumed | None
+    """A faster one that loads the checkpoint after a command; null: none is."""
+    anew: Resumed | None
+    """A faster one that does not load it whole, or of which that is not known; null: none is."""
+    batch: Resumed | None
+    """A faster one in tokens with another global batch, which changes the training; null: none."""
+    take: Literal["best", "after"]
+    """The plan that `--output` writes, if no other is named: what loses least."""
+    times: Times
+    """What an outage takes: `since_save_s`, `assumed`, `restart_s`, `repair_s`."""
+    ways: tuple[Way, ...]
+    """What may be done until the nodes are back, that which loses least first: `name`, `ready_s`,
+    `rate`, `lost_s`, `least_repair_s`; empty where no node is lost."""
+    spare: Spare | None
+    """Whether a spare node pays; null: it was not asked, or fewer nodes are as fast."""
+
+    @classmethod
+    def of(cls, found: Replan, outage: Outage) -> Self:
+        """Of a plan whose cluster is another now."""
+        some = {name: getattr(found, name) for name in ("best", "after", "anew", "batch")}
+        return cls.of_fields(
+            found,
+            **of_job(found.job),
+            **of_priced(found.job, found.before),
+            verdict=cls.sentence(found, outage),
+            lost_nodes=outage.lost_nodes,
+            take=outage.plan,
+            times=outage.times,
+            ways=outage.ways,
+            spare=outage.spare and Spare.of(outage.spare),
+            **{name: one and Resumed.of(one) for name, one in some.items()},
+        )
+
+    @staticmethod
+    def sentence(found: Replan, outage: Outage) -> str:
+        """What to do."""
+        if outage.first == "spare nodes":
+            return "Spare nodes take their place, and the plan stays as it is."
+        if outage.first == "wait":
+            return "Wait for the nodes: that loses least."
+        best = found.after if outage.plan == "after" else found.best
+        if best is None:
+            return "No layout of what is left loads the checkpoint, is legal and fits."
+        gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus
+        where = f"{gpus:,} of {plural(every, 'GPU')}" if gpus < every else plural(gpus, "GPU")
+        line = f"Go on with {where} at {percent(best.rate)} of the speed before"
+        return f"{line}; {LOADS[best.checkpoint.loads]}."

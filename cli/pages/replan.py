@@ -1,0 +1,118 @@
+"""What to go on with on another cluster than that of a plan."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from trainplan.cli.blocks import Part, number, stacked, table
+from trainplan.cli.documents import ReplanDocument
+from trainplan.cli.pages.parts.headline import estimate_line
+from trainplan.cli.words import layout_line, percent, plural
+from trainplan.costmodel.base import long_unit
+from trainplan.planner.replan import Outage, Replan, Resumed, Times
+
+UNKNOWN = "not known"
+WORDS = {
+    "wait": "wait for them",
+    "spare nodes": "spare nodes in their place",
+    "go on": "go on with what is left",
+    "go on after a command": "go on, one step for the checkpoint later",
+}
+"""Of `Way.name`."""
+
+
+def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
+    """What to do, the plan for it, what the outage costs, and what else there is."""
+    best = found.after if outage.plan == "after" else found.best
+    style = "bold green" if best or outage.first else "bold red"
+    yield Text(ReplanDocument.sentence(found, outage), style=style)
+    before = found.before
+    yield stacked(
+        f"before: {layout_line(before.layout, found.job.model)}",
+        f"  {estimate_line(before.estimate, found.job)}",
+        *(_lines("next", best) if best else ()),
+    )
+    if best:
+        yield stacked(*dict.fromkeys((best.checkpoint.sentence, *_changes(best))))
+    if outage.ways:
+        yield stacked(*_times(outage.times))
+        yield _ways(outage)
+        yield stacked(*_verdicts(outage))
+    for name in ("best", "after", "anew", "batch"):
+        one: Resumed | None = getattr(found, name)
+        if one and one is not best:
+            yield stacked(
+                f"{_offer(name, one)}: `--take {name}`.",
+                *_lines("  it", one),
+                *dict.fromkeys((one.checkpoint.sentence, *_changes(one))),
+            )
+
+
+def _lines(name: str, one: Resumed) -> Iterator[str]:
+    job, best = one.plan.job, one.plan.best
+    yield f"{name}: {layout_line(best.layout, job.model)}"
+    yield f"  {estimate_line(best.estimate, job)}"
+
+
+def _changes(one: Resumed) -> Iterator[str]:
+    """What of the notes of its plan changes the training."""
+    yield from (f"{note[0].upper()}{note[1:]}." for note in one.changes)
+
+
+def _offer(name: str, one: Resumed) -> str:
+    speed = f"{percent(one.rate)} of the plan's speed on {one.plan.job.cluster.num_gpus:,} GPUs"
+    batch = one.plan.job.training.global_batch_size
+    return {
+        "best": f"Without a step for the checkpoint: {speed}",
+        "after": f"With one more step for the checkpoint: {speed}",
+        "anew": f"If the checkpoint did not matter: {speed}",
+        "batch": f"With {batch:,} sequences a step: {speed}",
+    }[name]
+
+
+def _times(times: Times) -> Iterator[str]:
+    since = f"Lost anyway: {long(times.since_save_s)} of training since the last save"
+    yield f"{since}{f' ({times.assumed})' if times.assumed else ''}."
+    if times.restart_s is None:
+        yield "How long a restart takes is not stated: `--restart 10m`."
+    if times.repair_s is None:
+        yield "How long the nodes are away is not stated: `--repair 2h`."
+
+
+def _ways(outage: Outage) -> Part:
+    rows = [
+        (
+            WORDS[one.name],
+            UNKNOWN if one.ready_s is None else long(one.ready_s),
+            percent(one.rate),
+            UNKNOWN if one.lost_s is None else long(one.lost_s),
+        )
+        for one in outage.ways
+    ]
+    figures = (number("trains after"), number("speed"), number("training lost"))
+    return table("Ways", (f"until {plural(outage.lost_nodes, 'node')} back", *figures), rows)
+
+
+def _verdicts(outage: Outage) -> Iterator[Part]:
+    """From which time away a way is better, and whether a spare node pays."""
+    for one in outage.ways:
+        if one.name != "spare nodes" and one.least_repair_s is not None:
+            away = long(one.least_repair_s)
+            to = WORDS[one.name]
+            yield f"{to[0].upper()}{to[1:]}: better where they are away for more than {away}."
+    if spare := outage.spare:
+        least = percent(spare.least_away_fraction)
+        line = f"To keep one of the nodes as a spare pays where one is away {least} of the time"
+        if spare.least_away_fraction >= 1:
+            yield "To keep one of the nodes as a spare does not pay: the others go on as fast."
+        elif spare.away_fraction is None:
+            yield f"{line}; how much it is is not stated: `failures` of the cluster."
+        else:
+            verdict = "it pays" if spare.pays else "it does not pay"
+            yield f"{line}; here it is {percent(spare.away_fraction)}, so {verdict}."
+
+
+def long(value_seconds: float) -> str:
+    """A duration in minutes, hours or days."""
+    size, unit = long_unit(value_seconds)
+    return f"{value_seconds / size:.3g} {unit}"

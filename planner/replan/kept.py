@@ -1,0 +1,185 @@
+"""Layouts that keep the degrees and the stages of a plan, on fewer nodes or more."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+
+import numpy as np
+
+from trainplan.costmodel.axes import AXES, divisors, micro_batch_sizes, recompute_subsets
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows, stage_layers
+from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.step import explicit, price
+from trainplan.planner.cases import Case
+from trainplan.planner.plan import Candidate, Certificate, Plan, Target
+from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
+from trainplan.planner.replan.losses import with_counts
+from trainplan.planner.space import Choice, parse_choice, rules_of_job
+
+PARTS = 16
+"""Largest parts whose batches are tried."""
+AT_ONCE = 8
+"""Layouts that are simulated together."""
+
+
+def held_choices(
+    layout: Layout, free: frozenset[str], zero_stages: Sequence[int]
+) -> tuple[Choice, ...]:
+    """What holds a search to the fields of a layout but for some, and to some ZeRO stages."""
+    held = [
+        parse_choice(f"zero_stage={stage}", excluded=True)
+        for stage in range(4)
+        if stage not in zero_stages
+    ]
+    for axis in AXES:
+        path = FIELDS[axis.column].path
+        if path.partition(".")[0] not in free:
+            value = axis.codec.value(FIELDS[axis.column].code(layout))
+            held.append(parse_choice(f"{axis.option}={axis.codec.text(value)}", excluded=False))
+    return tuple(held)
+
+
+def kept_plan(case: Case, layout: Layout, left: ClusterSpec, free: frozenset[str]) -> Plan | None:
+    """The fastest layout that keeps all of a plan's but some fields; `dp * cp` fill nodes.
+
+    Every part of `left` with as many nodes of each group as `dp * cp` asks for is tried with every
+    `cp`, micro batch and recomputation that is free; null: none is legal and fits.
+    """
+    best: Plan | None = None
+    for cluster, ranks in _parts(case.job.cluster, layout, left):
+        own = case.with_job(case.job.model_copy(update={"cluster": cluster}))
+        found = _fastest(own, _table(own.context, layout, ranks, free))
+        if found and (not best or found.best.estimate.step_time_s < best.best.estimate.step_time_s):
+            best = found
+    return best
+
+
+def batches_near(job: Job, layout: Layout, left: ClusterSpec) -> tuple[int, ...]:
+    """Global batches next to that of a job that fill a large part with the degrees of a plan.
+
+    Of some parts, largest first, the largest smaller one and the smallest larger one; the nearest
+    first. None where the own batch fills the largest.
+    """
+    own, near = job.training.global_batch_size, dict[int, None]()
+    for _, ranks in islice(_parts(job.cluster, layout, left), PARTS):
+        share = ranks // layout.cp * layout.micro_batch_size
+        if share and ranks % layout.cp == 0 and share // layout.micro_batch_size % layout.ep == 0:
+            below = own // share * share
+            if below == own:
+                break
+            near |= dict.fromkeys((below, below + share))
+    return tuple(sorted(near.keys() - {0}, key=lambda one: (abs(one - own), one)))
+
+
+def _parts(
+    cluster: ClusterSpec, layout: Layout, left: ClusterSpec
+) -> Iterator[tuple[ClusterSpec, int]]:
+    """Parts of what is left, largest first, each with `dp * cp` of a layout that fills it.
+
+    Of every group it has as many nodes as before for each of these ranks.
+    """
+    need, ranks = [one.num_nodes for one in cluster.groups], layout.dp * layout.cp
+    before, now = ([(one.gpu, one.gpus_per_node) for one in c.groups] for c in (cluster, left))
+    if before != now:
+        return  # a group is gone, or there is another
+    have = [one.num_nodes for one in left.groups]
+    most = min(have[i] * ranks // need[i] for i in range(len(need)))
+    for count in range(most, 0, -1):
+        if all(one * count % ranks == 0 for one in need):
+            yield with_counts(left, [one * count // ranks for one in need]), count
+
+
+def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> LayoutTable:
+    """The layout with every value of what is free, on so many ranks of `dp * cp`."""
+    job, traits = on.job, on.traits
+    varied = {} if is_heterogeneous(job.cluster) else dict.fromkeys(free)
+    cps = [layout.cp] if "cp" not in free or is_heterogeneous(job.cluster) else divisors(ranks)
+    pairs = [(ranks // cp, cp) for cp in cps if ranks % cp == 0]
+    pairs = [(dp, cp) for dp, cp in pairs if ("dp" in free or dp == layout.dp)]
+    sizes = micro_batch_sizes(job, traits) if "micro_batch_size" in varied else ()
+    flags = (False, True) if "sequence_parallel" in varied else (layout.sequence_parallel,)
+    own = LayoutTable.of([layout])
+    policies = np.array([getattr(own, name) for name in POLICY_COLUMNS])
+    by_stage = any(one.recompute_num_layers is not None for one in layout.stages or ())
+    if "recompute" in varied and not by_stage:
+        largest = max(stage_layers(job.model, layout))
+        policies = policy_columns(recompute_subsets(job, traits), (), largest)
+    rows = [
+        ((dp, cp), size, flag, policy)
+        for (dp, cp), size, flag, policy in product(
+            pairs, dict.fromkeys((layout.micro_batch_size, *sizes)), flags, policies.T.tolist()
+        )
+        if dp % layout.dp_replicate == 0 and dp % layout.gtp == 0
+    ]
+    columns = {
+        "dp": np.array([one[0][0] for one in rows], dtype=np.int64),
+        "cp": np.array([one[0][1] for one in rows], dtype=np.int64),
+        "micro_batch_size": np.array([one[1] for one in rows], dtype=np.int64),
+        "sequence_parallel": np.array([int(one[2]) for one in rows], dtype=np.int64),
+        **{
+            name: np.array([one[3][place] for one in rows], dtype=np.int64)
+            for place, name in enumerate(POLICY_COLUMNS)
+        },
+    }
+    return own.take(np.zeros(len(rows), dtype=np.int64)).replaced(**columns)
+
+
+def _fastest(case: Case, table: LayoutTable) -> Plan | None:
+    """The fastest row that is legal and fits, by bounds first; of unlike groups each is run."""
+    on, margin = case.context, case.margin
+    rules = (*rules_of_job(case.job), *case.options.rules_of_layouts(on))
+    table = table.take(legal_rows(case.job, rules, table))
+    if not len(table):
+        return None
+    bounds, fits = np.zeros(len(table)), np.ones(len(table), dtype=bool)
+    if not is_heterogeneous(case.job.cluster):
+        priced = price(on.with_table(table))
+        bounds, fits = (
+            priced.step_seconds,
+            priced.memory.fits(on.machine.memory_bytes * (1 - margin)),
+        )
+    order = np.flatnonzero(fits)
+    order = order[np.argsort(bounds[order], kind="stable")]
+    best: Candidate | None = None
+    simulated = 0
+    for start in range(0, len(order), AT_ONCE):
+        if best and bounds[order[start]] >= best.estimate.step_time_s:
+            break
+        some = table.take(order[start : start + AT_ONCE])
+        for row, one in enumerate(explicit(on.with_table(some), memory_margin=margin)):
+            simulated += 1
+            if one.memory.fits and (not best or one.step_time_s < best.estimate.step_time_s):
+                best = Candidate(rank=1, layout=some.row(row), estimate=one)
+    return _plan(case, on, best, (len(table), simulated)) if best else None
+
+
+def _plan(case: Case, on: Context, best: Candidate, counts: tuple[int, int]) -> Plan:
+    """A plan of a layout that is the fastest of some."""
+    step = best.estimate.step_time_s
+    target = Target(name="time", unit="s", per="step", value=step, lower_bound=step)
+    return Plan(
+        job=case.job,
+        runtime_version=on.traits.version,
+        memory_margin=case.margin,
+        choices=case.options.held,
+        best=best,
+        candidates=(best,),
+        certificate=Certificate(
+            optimal=True,
+            alternatives_complete=False,
+            lower_bound_s=step,
+            gap_fraction=0.0,
+            relaxed_bound_s=step,
+            space={},
+            space_size=counts[0],
+            bounded=counts[0] - counts[1],
+            priced=counts[0],
+            evaluated=counts[1],
+            objective=target,
+        ),
+        refused={},
+        sources=(),
+    )

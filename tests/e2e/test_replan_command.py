@@ -1,0 +1,75 @@
+"""`plan replan`: the answer, its files, what it refuses."""
+
+import json
+from typing import get_args
+
+import pytest
+
+from tests.e2e.command import SMALLER, plan, refused
+from trainplan.cli.options.names import SAVED, TAKEN
+from trainplan.planner.replan import Replan, Saved
+
+TIMES = ("--since-save", "12m", "--restart", "10m", "--repair", "2h")
+QUICK = ("--search-options", "none", "--top", "3")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plans") / "plan.json"
+    assert plan("search", *SMALLER, *QUICK, "--output", path).code == 0
+    return path
+
+
+def test_the_answer_is_a_plan_that_is_exported(made, tmp_path):
+    path, page = tmp_path / "next.json", tmp_path / "next.html"
+    done = plan("replan", made, "--lost", "1", *TIMES, "--output", path, "--report", page, "--json")
+    found = done.json
+    assert found["lost_nodes"] == 1
+    assert found[found["take"]]["plan"] == json.loads(path.read_text())
+    assert [one["lost_s"] for one in found["ways"]] == sorted(o["lost_s"] for o in found["ways"])
+    assert plan("export", path, "--output-dir", tmp_path / "launch").code == 0
+    assert (tmp_path / "launch" / "run.sh").read_text()
+    assert page.read_text().startswith("<!doctype html>")
+    assert plan("replan", path, "--cluster", "2x8:h100-sxm").code == 0
+
+
+def test_its_page_says_what_to_do_and_what_is_not_stated(made):
+    shown = plan("replan", made, "--lost", "1").out
+    assert shown.splitlines()[0].startswith("Go on with 8 GPUs at ")
+    assert "How long a restart takes is not stated" in shown
+    assert "not known" in shown
+    spare = plan("replan", made, "--lost", "1", *TIMES, "--spare-nodes", "1").out
+    assert spare.startswith("Spare nodes take their place, and the plan stays as it is.")
+    brief = plan("replan", made, "--lost", "1", *TIMES[:4], "--repair", "1m").out
+    assert brief.startswith("Wait for the nodes: that loses least.")
+
+
+def test_another_of_its_plans_may_be_taken(made, tmp_path):
+    path = tmp_path / "next.json"
+    shown = plan("replan", made, "--lost", "1", "--take", "best", "--output", path, "--json").json
+    assert json.loads(path.read_text()) == shown["best"]["plan"]
+    lacking = next(name for name in TAKEN if shown[name] is None)
+    done = plan("replan", made, "--lost", "1", "--take", lacking, "--output", path, "--force")
+    assert done.code == 2
+    assert "nothing is written" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "give the nodes that are lost"),
+        (("--lost", "1", "--cluster", "1x8:h100-sxm"), "give the nodes that are lost"),
+        (("--lost", "3"), "3 of h100-sxm are lost, and the plan has 2 such nodes"),
+        (("--lost", "2"), "no node is left"),
+        (("--lost", "1", "--repair", "-2h"), "-2h"),
+        (("--lost", "1", "--saved", "twice"), "twice"),
+        (("--lost", "1", "--global-batch-size", "0"), "0"),
+    ],
+)
+def test_bad_input_gets_a_sentence(made, words, says):
+    assert says in refused(plan("replan", made, *words))
+
+
+def test_help_lists_what_the_planner_has():
+    assert get_args(Saved) == SAVED
+    assert set(TAKEN) <= set(Replan.__slots__)

@@ -1,0 +1,117 @@
+"""The next best plan: what it may change, by how a checkpoint was saved."""
+
+import json
+
+import pytest
+
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.planner.cases import Case
+from trainplan.planner.documents import chosen_from_json, plan_json
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.questions import estimate
+from trainplan.planner.replan import left_of, replan
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work import Unlimited
+
+DEGREES = ("tp", "pp", "vpp", "ep", "etp")
+
+
+def case_of(make_job, runtime="megatron-lm", batch=48, **options):
+    job = make_job("small-dense", "6x4:h100-sxm", batch).model_copy(update={"runtime": runtime})
+    return Case(job, SearchOptions(search_options="none", **options))
+
+
+def replanned(case, layout, lost="1", **how):
+    return replan(case, layout, left_of(case.job.cluster, [lost]), Unlimited(), **how)
+
+
+PIPELINE = Layout(tp=2, pp=3, dp=4, sequence_parallel=True)
+UNEVEN = PIPELINE.model_copy(update={"stages": stage_specs((1, 3, 2))})
+
+
+@pytest.mark.parametrize("layout", [PIPELINE, UNEVEN], ids=["even", "uneven"])
+def test_buckets_of_megatron_keep_the_degrees_and_the_stages(make_job, layout):
+    found = replanned(case_of(make_job), layout)
+    best = found.best.plan.best.layout
+    assert found.best.checkpoint.loads == "as it is"
+    assert [getattr(best, name) for name in (*DEGREES, "stages")] == [
+        getattr(layout, name) for name in (*DEGREES, "stages")
+    ]
+    assert best.dp * best.cp < 4
+    assert found.after.checkpoint.loads == "after"
+    assert found.after.restarts == 2
+    assert found.after.rate > found.best.rate
+
+
+def test_a_checkpoint_that_reshards_loads_under_any_degrees(make_job):
+    case = case_of(make_job)
+    usual, free = replanned(case, UNEVEN), replanned(case, UNEVEN, saved="reshardable")
+    assert free.after is None
+    assert free.best.checkpoint.loads == "as it is"
+    assert free.best.rate == pytest.approx(usual.after.rate)
+
+
+def test_weights_alone_are_never_taken_unasked(make_job):
+    case = case_of(make_job, "deepspeed")
+    layout = Layout(dp=24, zero_stage=3)
+    usual, weights = replanned(case, layout), replanned(case, layout, saved="weights")
+    assert usual.best.checkpoint.loads == "after"
+    assert usual.best.plan.best.layout.zero_stage == 3
+    assert not usual.best.changes
+    if weights.best.checkpoint.loads == "weights alone":
+        assert "changes the training" in weights.best.changes[0]
+
+
+def test_what_was_not_looked_up_is_not_known(make_job):
+    found = replanned(case_of(make_job, "transformers"), Layout(dp=24, zero_stage=3))
+    assert found.best.checkpoint.loads == "not known"
+
+
+def test_another_batch_is_offered_and_said(make_job):
+    case = case_of(make_job, "accelerate", batch=24)
+    found = replanned(case, Layout(dp=24, zero_stage=3))
+    other = found.batch.plan.job.training.global_batch_size
+    assert found.best.plan.job.training.global_batch_size == 24
+    assert other != 24
+    assert found.batch.tokens_per_s > found.best.tokens_per_s
+    says = f"changes the training: {other} sequences a step in place of 24"
+    assert found.batch.changes == (says,)
+    stated = replanned(case, Layout(dp=24, zero_stage=3), batch=other)
+    assert stated.best.tokens_per_s >= found.batch.tokens_per_s * (1 - 1e-9)
+    assert stated.best.changes == found.batch.changes
+    assert stated.batch is None
+
+
+def test_the_same_cluster_keeps_the_plan_or_betters_it(make_job):
+    case = case_of(make_job)
+    found = replan(case, PIPELINE, case.job.cluster, Unlimited())
+    assert found.best.rate >= 1
+    grown = replan(case, UNEVEN, parse_cluster("12x4:h100-sxm"), Unlimited())
+    assert grown.best.rate > 1.5
+
+
+def test_choices_of_the_plan_hold_and_what_a_checkpoint_holds_is_none(make_job):
+    fixed = parse_choice("micro_batch_size=1", excluded=False)
+    found = replanned(case_of(make_job, fix=(fixed,)), PIPELINE)
+    for one in (found.best, found.after):
+        assert one.plan.best.layout.micro_batch_size == 1
+        assert one.plan.choices == ("--fix micro_batch_size=1",)
+
+
+def test_where_nothing_loads_there_is_no_plan(make_job):
+    case = case_of(make_job)
+    found = replanned(case, Layout(tp=4, pp=3, cp=2, dp=1, sequence_parallel=True), lost="4")
+    assert found.best is None
+    assert found.after is None
+    assert found.anew is not None
+    assert found.anew.checkpoint.loads in ("after", "weights alone", "not known")
+
+
+def test_its_document_is_a_plan_that_is_priced_the_same(make_job):
+    case = case_of(make_job)
+    found = replanned(case, UNEVEN)
+    for one in (found.best, found.after):
+        job, layout = chosen_from_json(json.dumps(plan_json(one.plan), default=str))
+        again = estimate(job, layout, memory_margin=case.margin)
+        assert again.step_time_s == one.plan.best.estimate.step_time_s
