@@ -126,7 +126,8 @@ class Choice:
         def broken(job: Job, table: LayoutTable) -> BoolColumn:
             if self.anything:
                 return np.zeros(len(table), dtype=bool)
-            derived = DERIVED.get(self.field)
+            plain = self.field == "shard" and not self.value  # none: the other fields say it
+            derived = None if plain else DERIVED.get(self.field)
             column = derived(table) if derived else getattr(table, self.field)
             same = column == self.value
             return np.asarray(same if self.excluded else ~same)

@@ -187,3 +187,17 @@ def test_deepspeed_cuts_sequences_beside_data_parallel_ranks_alone(make_job):
     for degrees in ({"tp": 2}, {"pp": 2}):
         assert "sequence_ranks_alone" in broken(job, cp=2, **degrees)
     assert "sequence_ranks_alone" not in broken(job, cp=2, dp=2)
+
+
+def test_no_shard_groups_are_those_that_zero_and_replicas_say(make_job):
+    rows = LayoutTable.of(
+        [
+            Layout(dp=8, zero_stage=3),
+            Layout(dp=8, zero_stage=3, dp_replicate=2),
+            Layout(dp=8, shard={"weights": 2, "gradients": 4, "optimizer": 8}),
+        ]
+    )
+    job = make_job("small-dense", "1x8:h100-sxm")
+    for excluded, expected in ((False, [False, False, True]), (True, [True, True, False])):
+        rule = parse_choice("shard=none", excluded=excluded).rule()
+        assert rule.broken(job, rows).tolist() == expected
