@@ -92,7 +92,7 @@ def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
     hover = "layout %{y}: %{x:+.3g} s<extra>%{fullData.name}</extra>"
     drawn = [
         bars(name, names, values, colour, hover)
-        for (name, values), colour in zip(every.items(), SERIES, strict=True)
+        for (name, values), colour in zip(every.items(), SERIES, strict=False)
         if any(values)
     ]
     shown = {name: values for name, values in every.items() if any(values)}
