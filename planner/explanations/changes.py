@@ -8,9 +8,10 @@ from functools import partial
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import GIB, PlanError
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import Job, OuterSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.outer import island_count, island_job
 from trainplan.costmodel.runtimes import Setting
 from trainplan.planner.cases import (
     Case,
@@ -27,6 +28,7 @@ from trainplan.planner.cases import (
     without_margin,
     without_reserve,
 )
+from trainplan.planner.questions import kept_layout
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 
@@ -36,6 +38,10 @@ ADDED_GIB = 2.0
 BEST_SETTINGS = "the best of all settings together"
 TECHNIQUES = ("dp_replicate", "replicas_share_optimizer", "gtp", "egtp", "hpz", "shard")
 """Axes that say who holds what, beyond degrees and ZeRO stages."""
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""MiB of gradient buckets that are priced."""
+WORTH = 1e-3
+"""A size of buckets that saves a smaller share of the step is none to name."""
 TRAINS_OTHERWISE = {"weight_bits": "8", "gradient_bits": "4"}
 """Settings that change the training: priced here, and chosen by no search."""
 
@@ -54,9 +60,11 @@ class Change:
 def changes(case: Case, layout: Layout) -> Iterator[Change]:
     """All of them: of failures, of the machine and the batch, of settings, of how states lie."""
     yield from _failures(case)
+    yield from _islands(case)
     yield from _changes(case)
     yield from _settings(case, layout)
     yield from _techniques(layout)
+    yield from _buckets(case, layout)
     yield from _training(case)
     yield from _splits(layout)
 
@@ -165,6 +173,31 @@ def _idle(setting: Setting, job: Job, layout: Layout) -> bool:
     }
     idle = setting.idle is not None and bool(setting.idle.broken(job, table)[0])
     return idle or alone.get(setting.name, False)
+
+
+def _islands(case: Case) -> Iterator[Change]:
+    """Outer steps between the islands of a cluster, where it has some and they have none."""
+    job, count = case.job, island_count(case.job.cluster)
+    if count < 2 or job.outer is not None or job.model.trained is not None:
+        return
+    joined = job.model_copy(update={"outer": OuterSpec()})
+    text = f"outer steps between {count} islands (--allow diloco)"
+    yield Change("diloco", text, lambda question: question.with_job(island_job(joined)))
+
+
+def _buckets(case: Case, layout: Layout) -> Iterator[Change]:
+    """The size of gradient buckets that is best for the plan's layout, where another one is."""
+    if case.job.options.bucket_mb is not None or layout.dp * layout.cp == 1:
+        return
+    sized = {size: with_setting(case, "bucket_mb", f"{size}") for size in BUCKETS}
+    found = {size: kept_layout(one, layout) for size, one in sized.items()}
+    steps = {size: one.estimate.step_time_s for size, one in found.items() if one}
+    usual = kept_layout(case, layout)
+    if steps and usual and min(steps.values()) < (1 - WORTH) * usual.estimate.step_time_s:
+        best = f"{min(steps, key=steps.__getitem__)}"
+        yield Change(
+            "bucket_mb", f"bucket_mb={best}", partial(with_setting, name="bucket_mb", value=best)
+        )
 
 
 def _splits(layout: Layout) -> Iterator[Change]:

@@ -43,8 +43,8 @@ class ShadowPrice:
     failures are stated), `memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`,
     `batch_double`, `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a
     setting of the runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`,
-    turned on), an axis that says who holds what (such as `hpz`, left out) or `even`
-    (where stages hold unequal layers)."""
+    turned on), an axis that says who holds what (such as `hpz`, left out), `bucket_mb`, `diloco` or
+    `even` (where stages hold unequal layers)."""
     text: str
     """In words."""
     status: Status

@@ -7,14 +7,16 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.pages.explain import ranking_line
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
+from trainplan.costmodel.hardware.cluster import BetweenGroups
 from trainplan.costmodel.hardware.failures import FailureSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.run_costs import goodput_of, run_steps, stretch_of
-from trainplan.planner.cases.case import Case
-from trainplan.planner.explanations.changes import changes
+from trainplan.planner.cases.case import Case, with_setting
+from trainplan.planner.explanations.changes import BUCKETS, WORTH, changes
 from trainplan.planner.explanations.shadow_prices import ranking, shadow_prices
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import estimate
+from trainplan.planner.questions import estimate, kept_layout
 
 LAYOUT = Layout(tp=2, dp=8, zero_stage=1, sequence_parallel=True)
 FAILS = {"mtbf_node_days": 5.0, "checkpoint_gb_per_s": 1.0, "repair_hours": 12.0}
@@ -127,3 +129,47 @@ def test_the_first_line_says_days_or_percents(failing):
         line = ranking_line(ranking(prices, job, step, step))
         assert words in line
         assert line.endswith("more below.")
+
+
+@pytest.fixture
+def islands(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm+1x8:h100-sxm", 32, 4096)
+    slow = BetweenGroups(gb_per_s=0.1)
+    return job.model_copy(
+        update={"cluster": job.cluster.model_copy(update={"between_groups": slow})}
+    )
+
+
+def test_outer_steps_are_offered_between_islands_and_marked(islands):
+    found = [one for one in changes(Case(islands, SearchOptions()), LAYOUT) if one.name == "diloco"]
+    (change,) = found
+    changed = change.apply(Case(islands, SearchOptions()))
+    assert (changed.job.islands, changed.job.num_gpus) == (2, 16)
+    assert changed.job.training.global_batch_size == 16
+    prices, _ = prices_of(islands)
+    (price,) = [one for one in prices if one.change == "diloco"]
+    assert price.status == "untried"
+    assert price.changes_training
+
+
+def test_outer_steps_are_not_offered_where_there_are_some_or_no_islands(islands, make_job):
+    joined = islands.model_copy(update={"outer": OuterSpec(islands=2, every=10, gb_per_s=0.1)})
+    whole = make_job("small-dense", "2x8:h100-sxm", 32, 4096)
+    for job in (joined, whole):
+        names = {one.name for one in changes(Case(job, SearchOptions()), LAYOUT)}
+        assert "diloco" not in names
+
+
+def test_the_best_size_of_gradient_buckets_is_offered_where_none_is_stated(make_job):
+    job, layout = make_job("small-dense", "2x8:h100-sxm", 32, 4096), Layout(dp=16, zero_stage=1)
+    case = Case(job, SearchOptions())
+    found = [one for one in changes(case, layout) if one.name == "bucket_mb"]
+    steps = [kept_layout(with_setting(case, "bucket_mb", f"{n}"), layout) for n in BUCKETS]
+    best = min(one.estimate.step_time_s for one in steps if one)
+    usual = kept_layout(case, layout).estimate.step_time_s
+    assert bool(found) == (best < (1 - WORTH) * usual)
+    for one in found:
+        assert kept_layout(one.apply(case), layout).estimate.step_time_s == best
+    stated = with_setting(case, "bucket_mb", "16")
+    texts = [one.text for one in changes(stated, layout) if one.name == "bucket_mb"]
+    assert not [one for one in texts if not one.startswith("without")]
