@@ -1,15 +1,19 @@
 """What is exported to torchtitan is read back: job and layout, field by field."""
 
 import random
+from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from tests.torchtitan_jobs import launch_of
 from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import stage_layers
+from trainplan.costmodel.outer import island_job
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions import check
 from trainplan.planner.runtimes import EXPORTERS
@@ -130,3 +134,46 @@ def test_what_is_exported_is_read_back(seed):
         assert reading.layout == wanted, job.model.name
         assert reading.job == job
     assert tables >= 4
+
+
+def outer_drawn(rng, job):
+    """Outer steps that torchft may take."""
+    fragments = rng.choice([1, 1, 2, 4])
+    return OuterSpec(
+        islands=rng.choice([2, 2, 3]),
+        every=fragments * rng.choice([1, 10, 125]),
+        dtype=rng.choice(["fp32", "fp8"]),
+        overlap=rng.choice(["none", "none", 1, 5]),
+        fragments=fragments,
+    )
+
+
+def test_islands_are_read_back_with_the_cluster_of_all_of_them():
+    rng, found, in_parts = random.Random(20261130), 0, 0
+    while found < DRAWS // 6:
+        job, layout = drawn(rng)
+        try:
+            outer = outer_drawn(rng, job)
+            groups = job.cluster.groups * outer.islands
+            between = BetweenGroups(gb_per_s=rng.choice([0.125, 12.5]), latency_us=500)
+            cluster = job.cluster.model_copy(update={"groups": groups, "between_groups": between})
+            size = outer.islands * job.training.global_batch_size
+            training = job.training.model_copy(update={"global_batch_size": size})
+            whole = {"cluster": cluster, "training": training, "outer": outer}
+            island = island_job(job.model_copy(update=whole))
+            check(island, layout)
+            config = EXPORTERS["torchtitan"](island, layout)
+        except (PlanError, ValidationError):
+            continue
+        found += 1
+        in_parts += outer.fragments > 1
+        launch, question = launch_of(config, island.cluster)
+        reading = TORCHTITAN.read(launch, replace(question, cluster=cluster))
+        assert not reading.problems, (job.model.name, layout, reading.problems)
+        assert reading.job == island
+        alone = TORCHTITAN.read(launch, replace(question, cluster=island.cluster))
+        assert [one.cause for one in alone.problems] == ["outer_links"]
+        unlinked = {"gb_per_s": 400.0, "latency_us": 0.0}  # its eight adapters
+        assert alone.job.outer == island.outer.model_copy(update=unlinked)
+        assert alone.job.training == island.training
+    assert in_parts >= 2

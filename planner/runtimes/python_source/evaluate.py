@@ -37,7 +37,7 @@ MOST_STEPS = 200_000
 ATTRIBUTES = ("getattr", "hasattr", "setattr")
 CHANGED = "*"
 """Attribute of what a function changed that is not followed."""
-KNOWN = ("sized", "without_qk_norm")
+KNOWN = ("in_fragments", "sized", "without_qk_norm")
 """Functions that our own exporter writes, whose calls say all."""
 
 

@@ -3,6 +3,7 @@
 Sources of the rules: torchtitan/config/configs.py, trainer.py and distributed/fsdp.py.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import LARGEST_SIZE
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.python_source import Made
-from trainplan.planner.runtimes.ranks import is_counted, machines_of, ranks_of
+from trainplan.planner.runtimes.ranks import Machines, is_counted, machines_of, ranks_of
 from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.checks import check_features, check_ranks
@@ -25,6 +26,7 @@ from trainplan.planner.runtimes.torchtitan.read.degrees import (
     filled,
     parsed_degrees,
 )
+from trainplan.planner.runtimes.torchtitan.read.islands import joined, outer_of, states_links
 from trainplan.planner.runtimes.torchtitan.read.model import DISPATCHERS, ReadModel
 from trainplan.planner.runtimes.torchtitan.read.pipeline import (
     by_table,
@@ -49,11 +51,11 @@ class Batch(NamedTuple):
     """In one pipeline flush, or accumulated where there is none."""
 
 
-def batch_of(config: Config, degrees: Degrees) -> Batch | None:
-    """The batch; null: the runtime stops, or it has no whole sequences."""
+def batch_of(config: Config, degrees: Degrees, islands: int) -> Batch | None:
+    """The batch of all islands; null: the runtime stops, or it has no whole sequences."""
     tokens, length = config.degree(key.TOKENS), config.degree(key.LENGTH)
     in_pipe = config.degree(key.IN_PIPE) if degrees.pp > 1 else 1
-    at_once = tokens * in_pipe * degrees.dp
+    at_once = tokens * in_pipe * degrees.dp * islands
     step = config.degree(key.STEP)
     step = at_once if step == -1 else step
     if step % at_once:
@@ -76,7 +78,7 @@ def batch_of(config: Config, degrees: Degrees) -> Batch | None:
             "num_pp_microbatches by as much; it is priced as filled once"
         )
         config.problem("accumulates_pipelines", "unmodelled", says, key.IN_PIPE)
-    return Batch(length, tokens // length, step // length, step // (tokens * degrees.dp))
+    return Batch(length, tokens // length, step // length, step // (tokens * degrees.dp * islands))
 
 
 def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOptions:
@@ -168,17 +170,25 @@ def job_of(
     """The question and the answer that the launch is."""
     values = parsed_degrees(config)
     check_features(config, values, read.model)
+    outer = outer_of(config)
+    islands = (outer and outer.islands) or 1
+    links = states_links(launch, request, outer)
+    every = request.cluster
+    if links:
+        request = replace(request, cluster=None)
     world = ranks_of(launch, request)
+    if world is None and links and every:
+        world = every.num_gpus // islands
     own = request.cluster is not None and request.cluster.num_gpus == world
     degrees = filled(config, values, world, stated=own or is_counted(launch))
     if degrees is None:
         return None, None
     check_ranks(config, degrees, read.model)
-    batch = batch_of(config, degrees)
+    batch = batch_of(config, degrees, islands)
     if batch is None:
         return None, None
     ranks = degrees.dp * degrees.tp * degrees.cp * degrees.pp
-    machines = machines_of(launch, request, ranks)
+    machines = Machines(every) if links else machines_of(launch, request, ranks)
     config.notes.fields += machines.fields
     config.notes.problems += machines.problems
     cluster = machines.cluster
@@ -201,8 +211,10 @@ def job_of(
         runtime="torchtitan",
         options=options_of(config, degrees, read),
     )
+    if outer:
+        job = joined(config, job, outer, links=links)
     config.note("training.seq_length", batch.seq_length, key.LENGTH)
-    config.note("training.global_batch_size", batch.whole, key.STEP, key.TOKENS)
+    config.note("training.global_batch_size", job.training.global_batch_size, key.STEP, key.TOKENS)
     config.note("training.precision", job.training.precision, key.PRECISION)
     config.note("training.state_precision", job.training.state_precision, key.STORED)
     return job, _layout(config, request, job, degrees, batch)

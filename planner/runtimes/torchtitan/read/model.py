@@ -66,6 +66,8 @@ def read_model(spec: object, module: str) -> ReadModel | str:
         return "there is no model_spec"
     if spec.name.endswith("model_registry"):
         return _of_registry(spec, module)
+    if spec.name.endswith("in_fragments") and spec.first:
+        return read_model(spec.first[0], module)
     if spec.name.endswith("sized"):
         return _of_sizes(spec)
     return f"{spec.name}(...) is no registry of torchtitan"

@@ -61,6 +61,12 @@ def module(*lines, config="llama3_debugmodel"):
     )
 
 
+def joins(more="sync_steps=10", method="'diloco'"):
+    """A line that has torchft join two islands."""
+    of = f"enable=True, group_size=2, semi_sync_method={method}"
+    return f"config.fault_tolerance = FaultTolerance({of}, {more})"
+
+
 def changed(*lines, **more):
     files = {"my_config.py": module(*lines)}
     return read("--module", "my_config", "--config", "mine", files=files, **more)
@@ -194,6 +200,11 @@ def test_stages_are_those_that_the_runtime_makes_by_itself():
         (["config.compile.enable_async_tensor_parallel = True"], "async_tp_compile"),
         (["config.parallelism.fsdp_reshard_after_forward = 'sometimes'"], "reshard_policy"),
         (["config.parallelism.expert_parallel_degree = 16"], "experts_fold_into_ranks"),
+        ([joins("sync_steps=10, num_fragments=3")], "outer_steps_take_turns"),
+        ([joins("sync_steps=10, num_fragments=2, fragment_sync_delay=5")],
+         "outer_steps_take_turns"),
+        ([joins("sync_steps=-4")], "outer_steps_take_turns"),
+        ([joins(method="'sgd'")], "semi_sync_method"),
     ],
 )  # fmt: skip
 def test_what_stops_the_runtime_is_illegal(lines, cause):
@@ -225,6 +236,10 @@ def test_what_the_model_forbids_is_illegal(model, lines, cause):
         (["config.training.num_tokens_per_microbatch_per_dp_rank = 3000"], "packed_sequences"),
         (["config.activation_checkpoint = MemoryBudgetAC.Config(memory_budget=0.3)"],
          "activation_checkpoint"),
+        ([joins(method="'local_sgd'")], "joined_replicas"),
+        ([joins(method="None")], "joined_replicas"),
+        ([joins("fragment_sync_delay=3")], "outer_steps_take_back"),
+        ([joins("sync_steps=1000000000")], "outer_steps"),
     ],
 )  # fmt: skip
 def test_what_is_not_priced_is_said(lines, cause):
