@@ -184,6 +184,7 @@ def bridged(name):
 BRIDGED = tuple(bridged(name) for name in bridge_configs() if name not in NO_PLAN)
 
 WAVE = {"pp": 4, "vpp": 2, "dp": 2, **Z1}
+BUCKETS = plan("buckets", "llama3-8b", 1, {"dp": 8}, bucket_mb=400)
 CUT = (
     plan("weights cut beyond tp", "llama3-8b", 2, {"tp": 2, "dp": 8, "gtp": 4, **SP}),
     plan(
@@ -254,6 +255,7 @@ DEEPSPEED = (
     plan("norms of queries", QWEN, 1, {"dp": 8, **Z3}),
     plan("experts", MIXTRAL, 4, {"dp": 32, **Z3, **FULL}),
     plan("no overlap", LLAMA, 1, {"dp": 8, **Z1}, overlap_grad_reduce=False),
+    plan("buckets", LLAMA, 1, {"dp": 8, **Z2}, bucket_mb=400),
     plan("groups", LLAMA, 2, {"dp": 16, "dp_replicate": 2, **Z3}),
     plan(
         "groups, ulysses",
@@ -409,7 +411,7 @@ TRANSFORMERS = (
 )  # fmt: skip
 
 PLANS = {
-    "megatron-lm": (*MEGATRON, *CUT),
+    "megatron-lm": (*MEGATRON, *CUT, BUCKETS),
     "megatron-bridge": MEGATRON + BRIDGED,
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,

@@ -36,7 +36,7 @@ def planned(plan):
         "micro_batches": batch // (layout.micro_batch_size * layout.dp),
         "hidden_size": model.hidden_size,
         "experts": model.moe.num_experts if model.moe else 0,
-        **{name: plan.options.get(name) for name in ("weight_bits", "gradient_bits")},
+        **{name: plan.options.get(name) for name in ("weight_bits", "gradient_bits", "bucket_mb")},
         "shares": plan.options.get("overlap_shared_experts", False),
         "predictions": model.num_nextn_predict_layers,
         "outer": plan.outer and (plan.outer.islands, plan.outer.every, plan.outer.fragments),

@@ -40,11 +40,19 @@ def accept(launch):
         "hpz": config.zero_config.zero_hpz_partition_size,
         "weight_bits": 8 if config.zero_config.zero_quantized_weights else None,
         "gradient_bits": 4 if config.zero_config.zero_quantized_gradients else None,
+        "bucket_mb": bucket_mb(config.zero_config),
         "offload": optimizer.ratio if optimizer else 0.0,
         "tier": place(optimizer),
         "parameters": place(weights),
         "checkpoints": float(config.activation_checkpointing_config.cpu_checkpointing),
     }
+
+
+def bucket_mb(zero):
+    """MiB of gradients of 16 bits that are reduced together, where it is not its own 500 M."""
+    if zero.reduce_bucket_size == zero.allgather_bucket_size == 500_000_000:
+        return None
+    return min(zero.reduce_bucket_size, zero.allgather_bucket_size) * 2 / 2**20
 
 
 def groups(size, ranks):

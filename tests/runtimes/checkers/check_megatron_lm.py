@@ -57,6 +57,8 @@ def accept(launch):
         "ep": args.expert_model_parallel_size,
         "sequence_parallel": args.sequence_parallel,
         "micro_batches": batches.get_num_microbatches(),
+        # gradients in fp32
+        "bucket_mb": args.ddp_bucket_size and args.ddp_bucket_size * 4 / 2**20,
         "operations": {
             "save_interval": args.save_interval,
             "async_save": args.async_save,
