@@ -1,12 +1,12 @@
 """`plan schedule`: what a pipeline schedule takes, and what no other could beat."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from trainplan.cli.options import (
     PATH,
-    Decorator,
     OneOf,
     completions,
     gathered,
@@ -115,7 +115,10 @@ size_options = gathered(
 """`--placement` to `--split-backward`, as `sizes`."""
 
 
-def _duration(name: str, text: str, default: float | None = None) -> Decorator:
+Stated = Callable[..., None]
+
+
+def _duration(name: str, text: str, default: float | None = None) -> Callable[[Stated], Stated]:
     """An option whose value is a duration in any unit."""
     return click.option(
         name, type=parameters.FloatRange(0), default=default, metavar="TIME", help=text

@@ -1,11 +1,12 @@
 """`plan serve`: the planner for other programs."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from trainplan.cli.options import PATH, WORKERS, Decorator, gathered, page, parameters
+from trainplan.cli.options import PATH, WORKERS, gathered, page, parameters
 from trainplan.cli.terminal import imported_on_answer, named
 
 with imported_on_answer():
@@ -24,7 +25,10 @@ def limits_of(
     return Limits(min(time_limit, max_time_limit), max_time_limit, calls, max_input, max_output)
 
 
-def _seconds(name: str, default: float, text: str) -> Decorator:
+Stated = Callable[..., None]
+
+
+def _seconds(name: str, default: float, text: str) -> Callable[[Stated], Stated]:
     """An option of seconds above zero."""
     return click.option(
         name,

@@ -4,7 +4,7 @@ Light enough for a help page; what the values mean is in `values`, imported when
 
 CANDIDATE: `--candidate`.
 completions: what a shell is given when a name is half typed.
-Decorator: adds an option to a command.
+failure_options: `--mtbf-node` to `--repair`, as one argument.
 FORCE: `--force`.
 gathered: several options as one argument, made of their values.
 global_batch_size: `--global-batch-size`.
@@ -30,7 +30,7 @@ WORKERS: `--workers`.
 """
 
 from trainplan.cli.options import completions, names, parameters
-from trainplan.cli.options.help import Decorator, gathered, page
+from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.parameters import OneOf, job_option
 from trainplan.cli.options.shared import (
     CANDIDATE,
@@ -43,6 +43,7 @@ from trainplan.cli.options.shared import (
     RUNTIME_OPTION,
     TRAIN,
     WORKERS,
+    failure_options,
     global_batch_size,
     job_options,
     memory_margin,

@@ -30,7 +30,13 @@ from trainplan.cli.options.parameters import (
     step_count,
     token_count,
 )
-from trainplan.cli.options.where import OFFERS, WHERE, needs_a_machine, needs_machine_and_length
+from trainplan.cli.options.where import (
+    FAILURES,
+    OFFERS,
+    WHERE,
+    needs_a_machine,
+    needs_machine_and_length,
+)
 from trainplan.cli.terminal import named
 
 PATH = click.Path(path_type=Path)
@@ -254,6 +260,12 @@ WORKERS = click.option(
 
 report_options = gathered("report", "trainplan.cli.values.stated:ReportFile", (REPORT, FORCE))
 """`--report --force`, as `report`."""
+
+
+failure_options = gathered(
+    "with_failures", "trainplan.cli.values.machine:failures_stated", FAILURES
+)
+"""`--mtbf-node` to `--repair`, as what makes of a cluster the same with them: `with_failures`."""
 
 
 def memory_margin(default: float | None) -> Decorator:

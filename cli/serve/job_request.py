@@ -8,7 +8,41 @@ from trainplan.cli.options import names
 from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, one_of
 
 
-class OfJob(Request):
+class OfNodes(Request):
+    """How nodes fail and how the run is saved."""
+
+    mtbf_node: str | None = Field(
+        None,
+        description="Mean time between failures of one node, or `published`, that of a published "
+        "run on such GPUs: adds what failures and saves take to days, money and energy; null: the "
+        "cluster's, else without failures.",
+        examples=["400d", "published"],
+    )
+    restart: str | None = Field(
+        None, description="From a failure until training goes on.", examples=["10m"]
+    )
+    checkpoint: str | None = Field(
+        None,
+        description="What all nodes together write to where checkpoints are.",
+        examples=["50GB/s"],
+    )
+    save: str | None = Field(
+        None,
+        description="Training waits for a save, or until its copy is in host memory (async); "
+        "local: it stays there, with another on another node.",
+        json_schema_extra=one_of(*names.SAVES, None),
+    )
+    spare_nodes: int | None = Field(
+        None, ge=0, description="Nodes beside those of the cluster that take the place of failed."
+    )
+    repair: str | None = Field(
+        None,
+        description="Until a failed node is back; null: another is there at once.",
+        examples=["24h"],
+    )
+
+
+class OfJob(OfNodes):
     """What is trained, where and with what."""
 
     model: Annotated[
@@ -50,35 +84,6 @@ class OfJob(Request):
         None,
         description="Of one GPU for an hour: with `tokens`, adds money of the run.",
         examples=["2.5", "EUR 2"],
-    )
-    mtbf_node: str | None = Field(
-        None,
-        description="Mean time between failures of one node, or `published`, that of a published "
-        "run on such GPUs: adds what failures and saves take to days, money and energy; null: the "
-        "cluster's, else without failures.",
-        examples=["400d", "published"],
-    )
-    restart: str | None = Field(
-        None, description="From a failure until training goes on.", examples=["10m"]
-    )
-    checkpoint: str | None = Field(
-        None,
-        description="What all nodes together write to where checkpoints are.",
-        examples=["50GB/s"],
-    )
-    save: str | None = Field(
-        None,
-        description="Training waits for a save, or until its copy is in host memory (async); "
-        "local: it stays there, with another on another node.",
-        json_schema_extra=one_of(*names.SAVES, None),
-    )
-    spare_nodes: int | None = Field(
-        None, ge=0, description="Nodes beside those of the cluster that take the place of failed."
-    )
-    repair: str | None = Field(
-        None,
-        description="Until a failed node is back; null: another is there at once.",
-        examples=["24h"],
     )
     carbon: str | None = Field(
         None,

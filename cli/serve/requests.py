@@ -25,7 +25,7 @@ from trainplan.cli.serve.fields import (
     TimeLimit,
     one_of,
 )
-from trainplan.cli.serve.job_request import OfJob
+from trainplan.cli.serve.job_request import OfJob, OfNodes
 
 
 class SearchRequest(OfJob):
@@ -96,7 +96,7 @@ class EstimateRequest(OfJob):
     memory_margin: MemoryMargin = 0.0
 
 
-class CheckRequest(Request):
+class CheckRequest(OfNodes):
     """`plan check`."""
 
     script: Annotated[

@@ -5,7 +5,8 @@ price, and how its nodes fail.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import click
 from pydantic import ValidationError
@@ -222,6 +223,11 @@ def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
         group.model_copy(update={"price_per_gpu_hour": money}) for group in cluster.groups
     )
     return cluster.model_copy(update={"groups": groups, "currency": currency})
+
+
+def failures_stated(**options: object) -> Callable[[ClusterSpec], ClusterSpec]:
+    """`with_failures` of the options."""
+    return partial(with_failures, options=options)
 
 
 def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> ClusterSpec:

@@ -252,6 +252,22 @@ def test_failures_that_are_none_are_refused(options: tuple[str, ...], words: lis
     refused(plan("estimate", *SIZES, "--cluster", "2x8:h100-sxm", *options), *words)
 
 
+def test_a_launch_is_judged_with_the_failures_that_are_stated(tmp_path: Path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 12 --hidden-size 768 "
+        "--num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 --bf16 "
+        "--micro-batch-size 1 --global-batch-size 64 --train-iters 10 --lr 1e-4 --mock-data "
+        "--vocab-size 50257 --tokenizer-type NullTokenizer --save-interval 500 --save ckpt\n"
+    )
+    options = ("check", str(script), "--time-limit", "1", "--json")
+    assert plan(*options).json["saves"] is None
+    found = plan(*options, "--mtbf-node", "100d", "--checkpoint", "1GB/s").json["saves"]
+    assert isinstance(found, dict)
+    assert found["goodput"]["fraction"] < found["best"]["fraction"]
+    refused(plan(*options, "--restart", "10m"), "give --mtbf-node 400d")
+
+
 def test_what_a_failure_takes_needs_how_often_one_is():
     with pytest.raises(click.UsageError, match="--spare-nodes says what a failure takes"):
         with_failures(TWO, {"mtbf_node": None, "spare_nodes": 1})
