@@ -14,6 +14,7 @@ from headlines_figure import DRIFT, Figure, Headline, Runs
 from headlines_islands import islands
 from headlines_moe import experts
 from headlines_scaling import megascale
+from headlines_sharding import sharding
 from headlines_torchtitan import torchtitan
 from headlines_zero_bubble import zero_bubble
 from headlines_zero_plus_plus import zero_plus_plus
@@ -39,7 +40,17 @@ is not stated well enough to be a command, or nothing was measured.
   speech. Optimizers: APOLLO, Muon, SOAP.
 * Machines: Frontier's MI250X, ZAYA1's MI300X, Gaudi 2: collectives are assumed."""
 COLUMNS = ("", "published", "predicted", "error", "tolerance", "reached")
-ALL = (sc21, selective, experts, megascale, torchtitan, zero_bubble, zero_plus_plus, islands)
+ALL = (
+    sc21,
+    selective,
+    experts,
+    megascale,
+    torchtitan,
+    zero_bubble,
+    zero_plus_plus,
+    sharding,
+    islands,
+)
 
 
 def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:
