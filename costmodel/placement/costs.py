@@ -222,12 +222,15 @@ def _nested(places: Places, rank: int) -> Pairs:
 def _states(places: Places, rank: int, size: int, stride: int) -> Iterator[Pairs]:
     """Rings that shard states, and those that keep replicas of a shard equal.
 
-    Source: as `costmodel.memory.shard_groups.groups_of`.
+    Source: as `costmodel.shard_groups.groups_of`.
     """
-    replicas = places.layout.dp_replicate if places.layout.zero_stage else 1
-    shards = max(1, size // replicas)
-    yield places.ring(rank, shards, stride)
-    yield places.ring(rank, size // shards, stride * shards)
+    layout = places.layout
+    copies = {layout.dp_replicate if layout.zero_stage else 1}
+    if layout.shard:
+        copies = {layout.dp * layout.cp // ranks for _, ranks in layout.shard}
+    for shards in sorted(max(1, size // one) for one in copies):
+        yield places.ring(rank, shards, stride)
+        yield places.ring(rank, size // shards, stride * shards)
 
 
 def _inside_seconds(priced: Sequence[Priced]) -> FloatMatrix:

@@ -166,7 +166,8 @@ def _counted(on: Context, layout: Layout) -> Iterator[str]:
     if model.tower or model.trained:
         return
     if layout.zero_stage < 3 or layout.recompute != "full":
-        yield from ("dp", "expert dp") if layout.dp_replicate == 1 else ()
+        whole = layout.dp_replicate == 1 and layout.shard is None
+        yield from ("dp", "expert dp") if whole else ()
         if on.traits.sharding.zero_plus_plus:
             yield from ("hpz", "dp in nodes", "dp of nodes")
     if not runtime(job.runtime).on_megatron_core:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.comm.topology import Places
 from trainplan.costmodel.hardware.cluster import ClusterSpec, LinkSpec, NicSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout.layout import Layout, ShardSpec
 from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.placement.costs import nodes_of, placement_costs
 from trainplan.costmodel.placement.seconds import placed_seconds
@@ -35,6 +35,9 @@ LAYOUTS = (
     Layout(dp=32, zero_stage=3, dp_replicate=4),
     Layout(dp=32, recompute="full", recompute_method="uniform", recompute_num_layers=1),
 )
+
+
+BY_STATE = Layout(dp=32, shard=ShardSpec(weights=2, gradients=16, optimizer=32))
 
 
 def links_of(rates, names=None, **more):
@@ -309,3 +312,15 @@ def test_two_islands_cost_a_path_over_all_nodes_one_slow_link_whatever_their_ord
     orders = np.array([*permutations(range(4))])
     assert costs.step_seconds < least_seconds(costs, nodes) * (1 - 1e-9)
     assert least_seconds(costs, nodes) <= placed_seconds(costs, nodes, orders).min() * (1 + 1e-9)
+
+
+def test_groups_of_every_state_send_on_the_links_of_their_rings(job):
+    """Of 16 ranks that share gradients two nodes are neighbours; updates go over all four."""
+    job = job.model_copy(update={"runtime": "zero-topo"})
+    nodes = nodes_of(links_of(islands(0, 0, 1, 1)))
+    slow, fast = (
+        placed_seconds(costs_of(job, BY_STATE, one), one, np.arange(4)[None])[0]
+        for one in (nodes, nodes_of(links_of(equal(4))))
+    )
+    assert fast == pytest.approx(estimate(job, BY_STATE).step_time_s, rel=1e-12)
+    assert slow > fast

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout.layout import Layout, ShardSpec
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.planner.explanations.links import axis_links
 
@@ -72,6 +72,15 @@ def test_zero_plus_plus_sends_a_quarter_of_zero_3_between_nodes(make_job):
     assert between_nodes({"hpz": 8}, weight_bits=8, gradient_bits=4) == pytest.approx(
         {"dp": 0.5 * ring, "hpz": 0, **quarter}
     )
+
+
+def test_bytes_of_groups_by_state_are_not_counted_as_over_all_ranks(make_job):
+    job = make_job("llama2-7b", "4x8:mi250x", 32, TOKENS).model_copy(
+        update={"runtime": "zero-topo"}
+    )
+    shard = ShardSpec(weights=2, gradients=8, optimizer=32)
+    found = links(job, dp=32, shard=shard)["dp"]
+    assert (found.size, found.inside_bytes, found.outside_bytes) == (32, None, None)
 
 
 def test_stages_send_activations_and_gradients_to_their_neighbours(job):
