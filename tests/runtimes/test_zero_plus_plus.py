@@ -1,4 +1,4 @@
-"""Bytes that DeepSpeed's own ZeRO-3 sends under ZeRO++, on two nodes of two processes of a CPU.
+"""What DeepSpeed's own ZeRO-3 sends and keeps under ZeRO++, on two nodes of two CPU processes.
 
 Needs DeepSpeed, with torch: without one the tests are skipped.
 """
@@ -63,4 +63,6 @@ def test_bytes_of_a_step_are_those_of_the_formula(hpz, steps, options, make_job)
     }
     found = counted(section, steps)
     expected = engine_sent_bytes(on, layout, found["params"])
+    assert found["kept"] == (2 * found["params"] / hpz if hpz > 1 else 0)
+    assert found["left"] == 0
     assert found["sent"] == {GROUPS[name]: count for name, count in expected.items()}

@@ -1,4 +1,5 @@
-"""Steps of DeepSpeed's ZeRO-3 on processes of a CPU, and the bytes that rank 0 hands to each group.
+"""Steps of DeepSpeed's ZeRO-3 on processes of a CPU: bytes that rank 0 hands to each group, and of
+the second copy that it keeps when a backward pass has ended and when weights are updated.
 
 `zero_plus_plus_bytes.py SECTION STEPS NODE`: keys of the section, micro batches of a step, ranks of
 a node. Kernels that quantise are of GPUs: a stand-in has their shapes. Prints JSON.
@@ -77,6 +78,12 @@ class Layers(torch.nn.Module):
         return inputs.square().mean()
 
 
+def second_copy(model):
+    """Bytes of it on this rank."""
+    parts = [one.ds_secondary_tensor for one in model.parameters()]
+    return sum(part.numel() * part.element_size() for part in parts if part is not None)
+
+
 def main():
     for name in CALLS:
         counting(name)
@@ -104,9 +111,12 @@ def main():
         SENT.clear()
         for _ in range(STEPS):
             engine.backward(engine(torch.randn(2, WIDTH, dtype=torch.bfloat16)))
+            kept = second_copy(model)
             engine.step()
     if distributed.get_rank() == 0:
-        sys.stdout.write(json.dumps({"params": MATRICES * WIDTH**2, "sent": SENT}) + "\n")
+        copies = {"kept": kept, "left": second_copy(model)}
+        found = {"params": MATRICES * WIDTH**2, "sent": SENT, **copies}
+        sys.stdout.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

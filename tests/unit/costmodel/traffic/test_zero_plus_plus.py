@@ -7,6 +7,7 @@ import pytest
 
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.hardware.cluster import NicSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
@@ -130,6 +131,21 @@ def test_gradients_of_one_node_are_scattered_as_they_are(make_job):
     layout = Layout(dp=8, zero_stage=3)
     plain, quantised = layer_of(job, layout), layer_of(low, layout)
     assert quantised.backward == pytest.approx(plain.backward, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"weight_bits": 8}, {"gradient_bits": 4}, BOTH])
+@pytest.mark.parametrize("layout", [PLAIN, COPIED])
+def test_a_slower_network_never_makes_a_step_shorter(job_of, options, layout):
+    job = job_of(2 * RANKS, **options)
+    (group_,) = job.cluster.groups
+    steps = []
+    for gb_per_s in (100.0, 50.0, 12.5, 3.0, 0.5):
+        nic = NicSpec(per_node=NODE, gb_per_s=gb_per_s)
+        nodes = job.cluster.model_copy(update={"groups": (group_.model_copy(update={"nic": nic}),)})
+        on = candidates_of(job.model_copy(update={"cluster": nodes}), layout)
+        steps.append(float(price(on).step_seconds[0]))
+    assert steps == sorted(steps)
+    assert steps[-1] > 2 * steps[0]
 
 
 def test_what_is_rounded_changes_the_training_and_a_second_copy_does_not(job_of):

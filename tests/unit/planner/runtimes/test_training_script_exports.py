@@ -140,8 +140,33 @@ def test_only_adam_and_lion_update_on_processors(name):
 
 def test_groups_of_shards_are_no_partition_of_zero_plus_plus():
     """hpZ keeps a second copy of the weights on a node; states stay sharded over all."""
-    with pytest.raises(UnsupportedError, match="dp_replicate = 2: set it to 1"):
-        export("deepspeed", dp=8, zero_stage=3, dp_replicate=2)
+    copied, grouped = (
+        written("deepspeed", dp=8, zero_stage=3, **layout)["zero_optimization"]
+        for layout in ({"hpz": 4}, {"dp_replicate": 2})
+    )
+    keys = ("zero_hpz_partition_size", "mics_shard_size")
+    assert [copied.get(key) for key in keys] == [4, None]
+    assert [grouped.get(key) for key in keys] == [None, 4]
+
+
+@pytest.mark.parametrize("runtime", ["accelerate", "torchtitan", "megatron-lm"])
+def test_only_the_engine_keeps_second_copies(runtime):
+    with pytest.raises(UnsupportedError, match=r"ZeRO\+\+|no option for hpz"):
+        export(runtime, dp=8, zero_stage=3, hpz=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"gradient_bits": 4}, "reads the bits of gradients as fp16"), ({"weight_bits": 8}, None)],
+)
+def test_what_is_quantised_is_refused_where_the_engine_misreads_it(options, says):
+    job = job_of("deepspeed", **options)
+    if says is None:
+        (file, *_) = export("deepspeed", job, dp=8, zero_stage=3).files
+        assert json.loads(file.text)["zero_optimization"]["zero_quantized_weights"] is True
+        return
+    with pytest.raises(UnsupportedError, match=says):
+        export("deepspeed", job, dp=8, zero_stage=3)
 
 
 @pytest.mark.parametrize(("stage", "reshards"), [(2, False), (3, True)])
