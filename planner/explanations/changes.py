@@ -15,6 +15,7 @@ from trainplan.costmodel.outer import island_count, island_job
 from trainplan.costmodel.runtimes import Setting
 from trainplan.planner.cases import (
     Case,
+    replaced,
     with_added_memory,
     with_all_settings,
     with_batch,
@@ -62,6 +63,7 @@ def changes(case: Case, layout: Layout) -> Iterator[Change]:
     yield from _failures(case)
     yield from _islands(case)
     yield from _changes(case)
+    yield from _islands(case.job.outer)
     yield from _settings(case, layout)
     yield from _techniques(layout)
     yield from _buckets(case, layout)
@@ -236,3 +238,21 @@ def _batches(case: Case) -> Iterator[Change]:
     if batch % 2 == 0:
         half = f"batch {batch // 2:,}"
         yield Change("batch_half", half, lambda question: with_batch(question, batch // 2))
+
+
+def _islands(outer: OuterSpec | None) -> Iterator[Change]:
+    """What links between islands, and other outer steps, would buy."""
+    if outer is None or not outer.gb_per_s or not outer.every:
+        return
+
+    def change(name: str, text: str, **values: object) -> Change:
+        changed = replaced(outer, **values)
+        return Change(name, text, lambda one: one.with_job(replaced(one.job, outer=changed)))
+
+    fast, rare, between = 2 * outer.gb_per_s, 2 * outer.every, outer.every // outer.fragments
+    yield change("island_links", "links between islands twice as fast", gb_per_s=fast)
+    yield change("outer_every", f"{rare:,} local steps between outer ones", every=rare)
+    if outer.dtype == "fp32":
+        yield change("outer_dtype", "outer gradients in 16 bits", dtype="bf16")
+    if outer.overlap == "none" and between > 1:
+        yield change("outer_overlap", "outer steps behind local ones", overlap=between - 1)

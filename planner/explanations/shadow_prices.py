@@ -41,10 +41,11 @@ class ShadowPrice:
     change: str
     """`save_sync`, `save_async`, `save_local`, `checkpoint`, `restart`, `mtbf`, `spare_node` (where
     failures are stated), `memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`,
-    `batch_double`, `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a
-    setting of the runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`,
-    turned on), an axis that says who holds what (such as `hpz`, left out), `bucket_mb`, `diloco` or
-    `even` (where stages hold unequal layers)."""
+    `batch_double`, `batch_half`, of islands `island_links`, `outer_dtype`, `outer_overlap` and
+    `outer_every`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
+    runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on), an
+    axis that says who holds what (such as `hpz`, left out), `bucket_mb`, `diloco` or `even` (where
+    stages hold unequal layers)."""
     text: str
     """In words."""
     status: Status

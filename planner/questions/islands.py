@@ -8,9 +8,13 @@ from trainplan.planner.plan import Infeasible, OuterStep, Plan, SearchOptions
 from trainplan.planner.questions import best_plan
 from trainplan.planner.work import ALONE, Budget, DeadlineBudget, Unlimited, Workers, part_of
 
-FIRST, MAIN = 1 / 4, 3 / 4
-"""Shares of what is left of a time limit: to know what a local step takes, and for the plan, before
-it is compared. Source: assumed."""
+FIRST, MAIN, BEFORE = 1 / 4, 3 / 4, 7 / 8
+"""Shares of what is left of a time limit: to know what a local step takes, for the plan before it
+is compared, and for one without islands before they are offered. Source: assumed."""
+NOT_KNOWN = (
+    "not known whether islands with outer steps (--allow diloco, which changes the training) are "
+    "faster: the time limit struck"
+)
 SHORTER = 0.95
 """A local step of a plan over that of the first, brief search, at least: uneven stages and settings
 of the runtime make it shorter. Source: assumed; rounds are as much longer than they need be."""
@@ -39,9 +43,10 @@ def search(
     """
     options, budget = options or SearchOptions(), budget or Unlimited()
     if job.outer is None:
-        plan = best_plan.search(job, options, budget, measured, workers)
-        asks = options.objective == "time" and not options.only_answer
-        return _offering(plan, job, budget, measured) if asks and isinstance(plan, Plan) else plan
+        if options.objective != "time" or options.only_answer or not _has_islands(job):
+            return best_plan.search(job, options, budget, measured, workers)
+        plan = best_plan.search(job, options, part_of(budget, BEFORE), measured, workers)
+        return _offering(plan, job, budget, measured) if isinstance(plan, Plan) else plan
     if options.tower == "apart":
         raise SpecError("--fix tower=apart is not priced on islands: leave out one of the two")
     island = _with_rounds(island_job(job), options, part_of(budget, FIRST), measured)
@@ -75,11 +80,16 @@ def _with_rounds(job: Job, options: SearchOptions, budget: Budget, measured: Mea
     return with_rounds(job, machine_for(job, measured), step_s)
 
 
-def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
-    """The plan with what islands would make of it, where they are much faster."""
+def _has_islands(job: Job) -> bool:
+    """May the job be parted as it is?"""
     count, batch = island_count(job.cluster), job.training.global_batch_size
-    if count < 2 or batch % count or job.model.trained is not None or budget.spent():
-        return plan
+    return count > 1 and batch % count == 0 and job.model.trained is None
+
+
+def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
+    """The plan with what islands would make of it, where they are much faster, or not known."""
+    if budget.spent():
+        return plan.model_copy(update={"notes": (*plan.notes, NOT_KNOWN)})
     island = island_job(job.model_copy(update={"outer": OuterSpec()}))
     options = SearchOptions(only_answer=True, top=1, memory_margin=plan.memory_margin)
     try:

@@ -28,7 +28,9 @@ def island_lines(outer: OuterStep | None) -> Iterator[str]:
     if outer.utilisation < ENOUGH:
         fewest = plural(outer.fewest_steps, "local step")
         yield f"{fewest} between outer steps are the fewest for {percent(ENOUGH, 0)}"
-    if outer.without_step_s is not None:
+    if outer.without_step_s is None:
+        yield "without outer steps: not known, as it was not searched, or nothing fits"
+    else:
         gpus = plural(outer.without_gpus or 0, "GPU")
         known = f"{seconds(outer.without_step_s)} a step on {gpus}, by a brief search"
         yield f"without outer steps: {known}"

@@ -53,7 +53,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
     even = " with even stages" if only_even(plan) else ""
     proof = f"; {_proof(target)}{even}"
     over = "the whole run" if target.per == "run" else "one step"
-    size = plural(plan.job.cluster.num_gpus, "GPU")
+    size = plural(plan.job.num_gpus, "GPU")
     if target.name == "memory":
         free = gib(plan.best.estimate.memory.capacity_bytes - target.value)
         limit = seconds(target.step_time_limit_s or 0.0)
@@ -64,7 +64,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
             f"stopped by: {target.limit}"
         )
     elif target.name == "gpus":
-        one = plan.job.cluster.num_gpus == 1
+        one = plan.job.num_gpus == 1
         fewest = f"{size} {'is' if one else 'are'} the fewest{_of_those_tried(target)}"
         if target.step_time_limit_s is None:
             yield f"{fewest} on which the job fits, in whole nodes{proof}"

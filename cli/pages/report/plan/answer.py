@@ -13,6 +13,7 @@ from trainplan.cli.pages.parts.headline import (
     run_words,
     spent_lines,
 )
+from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.parts.placement import (
     disaggregated_text,
@@ -43,6 +44,7 @@ def certainty(plan: Plan) -> Iterator[Paragraph]:
     inside = plan.evidence is not None and plan.evidence.inside
     for line in plan_evidence_lines(plan):
         yield Paragraph(_joined(line), "plain" if inside else "doubtful")
+    yield from map(Paragraph, island_lines(plan.outer_step))
     if plan.apart:
         stated = (disaggregated_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
         yield from (Paragraph(text) for text in stated)

@@ -39,7 +39,7 @@ def plan_page(name: str, text: str, measured: Measured = NOTHING) -> Page:
     """
     plan = plan_from_json(text)
     return Page(
-        title=f"{plan.job.model.name} on {plan.job.cluster.num_gpus:,} GPUs",
+        title=f"{plan.job.model.name} on {plan.job.num_gpus:,} GPUs",
         answer=layout_line(plan.best.layout, plan.job.model),
         certainty=tuple(certainty(plan)),
         sections=tuple(_sections(plan, name, text, measured)),

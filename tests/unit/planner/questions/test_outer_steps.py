@@ -2,9 +2,10 @@
 
 import pytest
 
+from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.terminal import json_text
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.calibration import machine_for
+from trainplan.costmodel.calibration import NOTHING, machine_for
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.job.outer import OuterSpec
@@ -12,11 +13,15 @@ from trainplan.costmodel.outer.islands import island_job
 from trainplan.costmodel.outer.of_job import sync_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.run_costs.money import run_steps
+from trainplan.planner.cases import Case
 from trainplan.planner.documents import chosen_from_json, plan_json
+from trainplan.planner.explanations.shadow_prices import shadow_prices
 from trainplan.planner.plan import Infeasible, SearchOptions
+from trainplan.planner.questions import islands
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.questions.islands import search as searched
+from trainplan.planner.work import Unlimited
 
 TOKENS = 10**10
 
@@ -132,3 +137,45 @@ def test_a_tower_is_not_planned_apart_on_islands():
 def test_a_job_that_is_not_parted_is_searched_as_one_of_its_islands():
     job = whole().model_copy(update={"outer": OuterSpec(every=20)})
     assert search(job, BRIEF).job.outer == island_job(job).outer
+
+
+class Late(Unlimited):
+    """No time is left."""
+
+    def spent(self):
+        return True
+
+
+def test_what_is_not_searched_in_time_is_not_known(plans):
+    late = islands._offering(plans[0], whole(), Late(), NOTHING)
+    assert late.outer_step is None
+    assert any("not known whether islands" in one for one in late.notes)
+
+
+def test_links_and_rounds_of_islands_have_their_price(plans):
+    plan = plans[1]
+    case = Case(plan.job, BRIEF, NOTHING)
+    step_s = plan.best.estimate.step_time_s
+    found = {
+        one.change: one
+        for one in shadow_prices(case, plan.best.layout, step_s, Unlimited())
+        if one.change.startswith(("island", "outer"))
+    }
+    assert set(found) == {"island_links", "outer_dtype", "outer_overlap", "outer_every"}
+    waits = plan.best.estimate.terms.outer_comm
+    for name in ("island_links", "outer_dtype", "outer_every"):
+        gain = found[name].kept.throughput_gain_fraction
+        assert gain == pytest.approx(step_s / (step_s - waits / 2) - 1)
+
+
+def test_a_page_says_what_islands_take_and_what_they_would():
+    chosen = searched(whole().model_copy(update={"outer": OuterSpec(every=20)}), BRIEF).outer_step
+    text = " ".join(island_lines(chosen))
+    assert "2 islands, joined every 20 local steps" in text
+    assert "are the fewest for 95 %" in text
+    assert "without outer steps" in text
+    offered = chosen.model_copy(update={"chosen": False})
+    assert "--allow diloco, which changes the training" in " ".join(island_lines(offered))
+    unknown = chosen.model_copy(update={"without_step_s": None})
+    assert "not known" in " ".join(island_lines(unknown))
+    assert not list(island_lines(None))
