@@ -60,7 +60,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     measured, job = question.measured, island_job(question.job)
     chosen = parse_layout(layout, job.cluster)
     estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)
-    rounds = with_rounds(job, machine_for(job, measured), estimate.step_time_s)
+    rounds = with_rounds(job, machine_for(job, measured), estimate.local_step_s)
     if rounds != job:
         job = rounds
         estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)

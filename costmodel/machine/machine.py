@@ -58,9 +58,9 @@ class Machine:
     fixed_overhead_seconds: float = 0.0
     """Added to every step, where a calibration says so."""
     outer_seconds: float = 0.0
-    """Of a local step's share of the sync of islands; 0: the machine is no island."""
-    outer_hidden: float = 0.0
-    """Share of the local steps behind which that sync may hide."""
+    """Of an island: a step lasts no less than so many seconds and `outer_factor` times its local
+    ones."""
+    outer_factor: float = 1.0
 
     calibrated: bool = False
     """Corrected by measured steps of the job's own precision and runtime."""

@@ -7,6 +7,7 @@ from trainplan.costmodel.job import Job, OuterSpec
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model import num_parameters
 from trainplan.costmodel.outer.outer_step import (
+    ENOUGH,
     exposed_seconds,
     fewer_bytes,
     fewest_steps,
@@ -59,14 +60,16 @@ def sync_of(job: Job, machine: Machine) -> Sync | None:
 def with_outer(machine: Machine, job: Job) -> Machine:
     """The machine with the syncs of a job's islands, of which every local step bears its share.
 
-    A free number of steps adds nothing: it is chosen by what a local step takes.
+    A free number of them is taken to leave ENOUGH of the time in local steps, as it is chosen so.
     """
     found = sync_of(job, machine)
-    if found is None or found.outer.every is None:
+    if found is None:
         return machine
+    if found.outer.every is None:
+        return replace(machine, outer_factor=1 / ENOUGH)
     steps = found.outer.every
-    hidden = hidden_steps(found.outer, steps) / steps
-    return replace(machine, outer_seconds=found.seconds / steps, outer_hidden=hidden)
+    left = 1 - hidden_steps(found.outer, steps) / steps
+    return replace(machine, outer_seconds=found.seconds / steps, outer_factor=left)
 
 
 def with_rounds(job: Job, machine: Machine, step_s: float) -> Job:

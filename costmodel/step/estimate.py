@@ -302,15 +302,14 @@ def local_seconds(machine: Machine, seconds: FloatColumn) -> FloatColumn:
 def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     """Seconds of a step from the sum of its terms: `local_seconds`, and its share of outer steps.
 
-    It never falls as the sum grows, and grows no faster than `local_seconds`.
+    It never falls as the sum grows.
     Source: `costmodel.outer.exposed_seconds` over the steps of a round.
     """
     local = local_seconds(machine, seconds)
-    if not machine.outer_seconds:
+    if not machine.outer_seconds and machine.outer_factor == 1:
         return local
-    if not machine.outer_hidden:
-        return local + machine.outer_seconds
-    return local + np.maximum(0.0, machine.outer_seconds - machine.outer_hidden * local)
+    with np.errstate(invalid="ignore"):  # no factor of infinite seconds
+        return np.fmax(local, machine.outer_seconds + machine.outer_factor * local)
 
 
 def without_overhead(machine: Machine, seconds: float) -> float:
@@ -320,11 +319,10 @@ def without_overhead(machine: Machine, seconds: float) -> float:
     (seconds - a) / b; of the two lines of `with_overhead` the smaller of both solutions counts.
     """
     nothing, one = local_seconds(machine, np.array([0.0, 1.0])).tolist()
-    if machine.outer_seconds:
-        left, waited = seconds - machine.outer_seconds, 1 - machine.outer_hidden
-        if left < 0:
-            return -np.inf
-        seconds = min(seconds, left / waited) if waited else seconds
+    left, factor = seconds - machine.outer_seconds, machine.outer_factor
+    if machine.outer_seconds and left < 0:
+        return -np.inf
+    seconds = min(seconds, left / factor) if factor else seconds
     return float((seconds - nothing) / (one - nothing))
 
 

@@ -221,6 +221,11 @@ class Estimate:
     lanes: tuple[LaneUse, ...] = field(default_factory=tuple)
     """Most binding first; empty where nothing is off the GPU, or moved in series."""
 
+    @property
+    def local_step_s(self) -> float:
+        """Seconds of a step without its share of the syncs of islands."""
+        return self.step_time_s - self.terms.outer_comm
+
     @classmethod
     def lazy(
         cls, known: Mapping[str, float], later: Mapping[str, Callable[[Estimate], object]]

@@ -235,7 +235,7 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     )
     measured = Terms(*(value / speed for value in VALUES(catalog)))
     local = step
-    if priced.machine.outer_seconds:
+    if priced.job.outer:
         local = float(local_seconds(priced.machine, np.array([explained]))[0])
     return replace(measured, outer_comm=step - local, overhead=local - explained / speed)
 

@@ -63,7 +63,7 @@ def changes(case: Case, layout: Layout) -> Iterator[Change]:
     yield from _failures(case)
     yield from _islands(case)
     yield from _changes(case)
-    yield from _islands(case.job.outer)
+    yield from _outer_steps(case.job.outer)
     yield from _settings(case, layout)
     yield from _techniques(layout)
     yield from _buckets(case, layout)
@@ -240,7 +240,7 @@ def _batches(case: Case) -> Iterator[Change]:
         yield Change("batch_half", half, lambda question: with_batch(question, batch // 2))
 
 
-def _islands(outer: OuterSpec | None) -> Iterator[Change]:
+def _outer_steps(outer: OuterSpec | None) -> Iterator[Change]:
     """What links between islands, and other outer steps, would buy."""
     if outer is None or not outer.gb_per_s or not outer.every:
         return

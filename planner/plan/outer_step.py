@@ -53,7 +53,7 @@ class OuterStep(Spec):
         sync = sync_of(job, machine)
         if sync is None:
             return None
-        local = priced.step_time_s - priced.terms.outer_comm
+        local = priced.local_step_s
         steps, exposed = sync.steps(local), sync.exposed_seconds(local)
         return cls(
             chosen=chosen,

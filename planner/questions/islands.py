@@ -76,7 +76,7 @@ def _with_rounds(job: Job, options: SearchOptions, budget: Budget, measured: Mea
     found = best_plan.search(job, _brief(options), DeadlineBudget(budget), measured)
     if isinstance(found, Infeasible):
         return job
-    step_s = SHORTER * found.best.estimate.step_time_s
+    step_s = SHORTER * found.best.estimate.local_step_s
     return with_rounds(job, machine_for(job, measured), step_s)
 
 

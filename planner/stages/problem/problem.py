@@ -257,7 +257,8 @@ class StageProblem(Context):
         if whole and all(reduction_overlap(one).window[0] <= 1 for one in self.parts):
             return 0.0
         most = max(float(most_hidden(one, one.costs)[0]) for one in self.parts)
-        return float(np.diff(local_seconds(self.machine, np.array([0.0, most])))[0])
+        local = float(np.diff(local_seconds(self.machine, np.array([0.0, most])))[0])
+        return max(1.0, self.machine.outer_factor) * local
 
     @cached_property
     def least_seconds(self) -> tuple[RankLayers, RankLayers]:

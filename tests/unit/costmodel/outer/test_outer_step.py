@@ -193,12 +193,18 @@ def test_a_step_bears_its_share_of_the_sync(overlap):
 
 def test_no_sum_of_terms_is_faster_than_the_links():
     alone = parted(job(islands()), every=1, overlap="eager")
-    assert without_overhead(machine_for(alone), 1.0) == -np.inf
+    machine = machine_for(alone)
+    assert without_overhead(machine, 1.0) == -np.inf
+    assert with_overhead(machine, np.array([np.inf]))[0] == np.inf
 
 
-def test_a_free_number_of_steps_adds_nothing():
-    alone = parted(job(islands()))
-    assert machine_for(alone).outer_seconds == 0
+def test_a_free_number_of_steps_leaves_enough_of_the_time_in_local_ones():
+    machine = machine_for(parted(job(islands())))
+    seconds = np.array([0.5, 20.0, np.inf])
+    local = local_seconds(machine, seconds)
+    assert with_overhead(machine, seconds) == pytest.approx(local / 0.95)
+    back = without_overhead(machine, float(with_overhead(machine, seconds)[1]))
+    assert back == pytest.approx(20.0)
 
 
 def test_an_outer_optimizer_keeps_its_momentum_and_what_is_on_its_way():
