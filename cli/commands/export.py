@@ -41,7 +41,7 @@ with imported_on_answer():
     from trainplan.planner.launchers import launcher as launcher_named
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
-    from trainplan.planner.operations import checkpoint_note, with_operations, with_saves
+    from trainplan.planner.operations import checkpoint_note, saves_of, with_operations, with_saves
     from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, TRAINERS, KeyLines, key_lines
@@ -131,8 +131,7 @@ def command(
     if additions and (keys is not None or one_rank is not None):
         raise UsageError("--with adds to a launch script: leave --keys and --one-rank out")
     if keys is not None:
-        _, job, layout, _ = _read(plan, candidate)
-        _show_keys(key_lines(keys, job, layout), as_json=as_json)
+        _show_keys(_keys(keys, plan, candidate), as_json=as_json)
         return
     if output_dir is None and not as_json:
         raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
@@ -253,6 +252,16 @@ def _of_one_rank(
     config, file = script_of_one_rank(config, job.cluster, rank)
     script = NewFile(file.name, file.text, executable=file.executable)
     return _Launch((script, NewFile(PLAN_FILE, text)), config)
+
+
+def _keys(target: str, plan: Path, candidate: int | None) -> KeyLines:
+    """Of a plan, with how often it saves where its cluster states failures."""
+    text, job, layout, _ = _read(plan, candidate)
+    stated = key_lines(target, job, layout)
+    if job.cluster.failures is None:
+        return stated
+    often = f"in place of an interval above: {saves_of(job).text(_step_seconds(text))}"
+    return replace(stated, notes=(*stated.notes, often))
 
 
 def _show_keys(stated: KeyLines, *, as_json: bool) -> None:

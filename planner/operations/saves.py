@@ -44,6 +44,14 @@ class Saves:
         """Whole steps between two saves."""
         return max(1, round(self.seconds / step_seconds))
 
+    def text(self, step_seconds: float) -> str:
+        """How often, in steps and minutes, and why."""
+        minutes = self.seconds / MINUTE_S
+        return (
+            f"a checkpoint every {self.steps(step_seconds)} steps: {minutes:.3g} minutes, "
+            f"{self.reason}, of the plan's {step_seconds:.3g} s a step"
+        )
+
 
 def saves_of(job: Job) -> Saves:
     """Those that lose least; without failures, as often as the table assumes."""

@@ -139,7 +139,8 @@ def _with_rows(
     saves = saves_of(job)
     if saves.stated and saves.way != "sync" and _column(config) == HUGGING_FACE:
         raise UnsupportedError(
-            f"{config.runtime}: its Trainer has no saves that are {saves.way}: take --save sync"
+            f"{config.runtime}: no words are written for saves that are {saves.way}: take "
+            "--save sync"
         )
     filled = {**_filled(saves, job.cluster, step_seconds), "signal": signal}
     written = _settings(config, rows, filled)
@@ -222,11 +223,7 @@ def _intervals(
     config: LaunchConfig, written: _Written, saves: Saves, step_seconds: float
 ) -> Iterator[str]:
     """How often it saves; where the files are not ours, how often it should."""
-    steps, minutes = saves.steps(step_seconds), saves.seconds / MINUTE_S
-    text = (
-        f"a checkpoint every {steps} steps: {minutes:.3g} minutes, {saves.reason}, of the plan's "
-        f"{step_seconds:.3g} s a step"
-    )
+    text = saves.text(step_seconds)
     if INTERVAL in written.names:
         yield text
     elif saves.stated:

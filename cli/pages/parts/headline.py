@@ -103,12 +103,18 @@ def goodput_line(goodput: Goodput) -> str:
     between, away = SECONDS_PER_DAY / goodput.failures_per_day, goodput.waiting_fraction
     size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", _lasting(goodput.stall_s)
     parts = (
-        f"goodput {percent(goodput.fraction)}",
+        f"goodput {_below_one(goodput.fraction)}",
         f"a save every {_lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
         f"a failure every {_lasting(between)} costs {_lasting(goodput.lost_s_per_failure)}",
         *([f"{small_percent(away)} of the time nodes are lacking"] if away else []),
     )
     return DOT.join(parts)
+
+
+def _below_one(fraction: float) -> str:
+    """A share in percent, with as many digits as it takes to be less than all; four at most."""
+    digits = next((n for n in range(1, 4) if round(fraction, n + 2) < 1), 4)
+    return percent(fraction, digits)
 
 
 def _lasting(value_seconds: float) -> str:
