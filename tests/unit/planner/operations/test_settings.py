@@ -26,7 +26,7 @@ from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 TABLE = tomllib.loads(
     resources.files("trainplan.planner.operations").joinpath("settings.toml").read_text("utf-8")
 )
-NOT_RUNTIMES = {"name", "reason", "source", "given", "unless", "already", "notes"}
+NOT_RUNTIMES = {"name", "reason", "source", "given", "unless", "already", "notes", "saves"}
 STEP_S = 9.0
 NODES = "2x8:h100-sxm"
 SRUN = """#!/usr/bin/env bash
