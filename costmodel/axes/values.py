@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.catalog import host_of
+from trainplan.costmodel.catalog import device, host_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import ShardSpec
 from trainplan.costmodel.layouts import EMPTY_ENDS
@@ -120,13 +120,15 @@ def shared_optimizers_under(
 
 
 def second_copies(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
-    """Values of hpz: none, and one in every node.
+    """Values of hpz: none, and one in every node, or in every rack whose GPUs share links.
 
     Fewer ranks have more bytes each and the same links; more have those of the network.
     """
-    nodes = {group.gpus_per_node for group in job.cluster.groups}
-    tried = traits.sharding.zero_plus_plus and len(nodes) == 1
-    return (1, *(nodes if tried and 1 < min(nodes) < job.cluster.num_gpus else ()))
+    if not traits.sharding.zero_plus_plus:
+        return (1,)
+    groups = job.cluster.groups
+    sizes = {max(one.gpus_per_node, one.domain_gpus(device(one))) for one in groups}
+    return (1, *(sizes if len(sizes) == 1 and 1 < min(sizes) < job.cluster.num_gpus else ()))
 
 
 def second_copies_under(

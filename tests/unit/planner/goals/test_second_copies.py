@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from trainplan.costmodel.calibration import context_for
-from trainplan.costmodel.hardware.cluster import NicSpec
+from trainplan.costmodel.hardware.cluster import NicSpec, parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step import price
@@ -77,10 +77,12 @@ def test_an_answer_is_like_published_runs_first(job_on):
     assert second.value_without < plan.best.estimate.step_time_s
 
 
-def test_one_is_tried_for_each_node_where_weights_are_sharded(job_on):
+def test_one_is_tried_for_each_node_or_rack_where_weights_are_sharded(job_on):
     def tried(job):
         some = Space(context_for(job)).stagings(1)
         return set(zip(some.zero_stage.tolist(), some.hpz.tolist(), strict=True))
 
+    racks = job_on(2.0).model_copy(update={"cluster": parse_cluster("36x4:gb200")})
+    assert {n for _, n in tried(racks)} == {1, 72}
     assert tried(job_on(2.0)) == {(1, 1), (2, 1), (3, 1), (3, 2)}
     assert {n for _, n in tried(job_on(2.0, runtime="torchtitan"))} == {1}
