@@ -135,6 +135,12 @@ def command(
     remark_change(plan, found, measured)
     remark_objective(plan, found)
     costs = outage_of(answered, outage)
+    if 0 < costs.spare_nodes < costs.lost_nodes:
+        left = costs.lost_nodes - costs.spare_nodes
+        remark(
+            f"the {costs.spare_nodes} spare nodes are fewer than are lost: `--lost {left} "
+            "--spare-nodes 0` plans with them in place"
+        )
     taken: Resumed | None = getattr(answered, take or costs.plan)
     way = next_part(_next(destination)) if taken else None
     document = ReplanDocument.of(answered, costs).json()

@@ -36,6 +36,8 @@ class Resumed(Document):
     """Tokens per second over those of the plan before."""
     restarts: int
     """Starts of the training until it runs: two where a checkpoint is saved once more first."""
+    proved: bool
+    """None that loads so is faster, of layouts with even stages or those of the plan before."""
     checkpoint: Checkpoint
     """What a checkpoint of the plan before needs before this one can load it."""
     back: Checkpoint
@@ -50,23 +52,6 @@ class Resumed(Document):
             checkpoint=Checkpoint.of_fields(found.checkpoint, text=found.checkpoint.sentence),
             back=Checkpoint.of_fields(found.back, text=found.back.sentence),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spare(Document):
-    """A spare node out of those of the plan, against training on all of them."""
-
-    least_away_fraction: float
-    """Of the time that a node must be away for the spare to pay."""
-    away_fraction: float | None
-    """Of the time that some node is away; null: failures or repairs are not stated."""
-    pays: bool | None
-    """Null: not known."""
-
-    @classmethod
-    def of(cls, found: SpareWorth) -> Self:
-        """Of a spare node."""
-        return cls.of_fields(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +86,10 @@ class ReplanDocument(OfJob, Priced):
     ways: tuple[Way, ...]
     """What may be done until the nodes are back, that which loses least first: `name`, `ready_s`,
     `rate`, `lost_s`, `least_repair_s`; empty where no node is lost."""
-    spare: Spare | None
-    """Whether a spare node pays; null: it was not asked, or fewer nodes are as fast."""
+    spare: SpareWorth | None
+    """Whether one of the nodes as a spare pays: `least_away_fraction` of the time that a node must
+    be away for it, `away_fraction` that it is, `pays`; null: not one node is lost, or fewer nodes
+    are as fast."""
 
     @classmethod
     def of(cls, found: Replan, outage: Outage) -> Self:
@@ -117,7 +104,7 @@ class ReplanDocument(OfJob, Priced):
             take=outage.plan,
             times=outage.times,
             ways=outage.ways,
-            spare=outage.spare and Spare.of(outage.spare),
+            spare=outage.spare,
             **{name: one and Resumed.of(one) for name, one in some.items()},
         )
 

@@ -33,7 +33,7 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         *(_lines("next", best) if best else ()),
     )
     if best:
-        yield stacked(*dict.fromkeys((best.checkpoint.sentence, *_changes(best))))
+        yield stacked(*dict.fromkeys((best.checkpoint.sentence, *_changes(best))), _proof(best))
     if outage.ways:
         yield stacked(*_times(outage.times))
         yield _ways(outage)
@@ -46,6 +46,12 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
                 *_lines("  it", one),
                 *dict.fromkeys((one.checkpoint.sentence, *_changes(one))),
             )
+
+
+def _proof(best: Resumed) -> str:
+    alike = "with even stages, or those of before, that load so"
+    sure = "Proved fastest of all" if best.proved else "Not proved fastest of those"
+    return f"{sure} {alike}; `plan search` tries uneven ones."
 
 
 def _lines(name: str, one: Resumed) -> Iterator[str]:

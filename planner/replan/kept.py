@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
+from math import lcm
 
 import numpy as np
 
@@ -95,35 +96,23 @@ def _parts(
 def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> LayoutTable:
     """The layout with every value of what is free, on so many ranks of `dp * cp`."""
     job, traits = on.job, on.traits
-    varied = {} if is_heterogeneous(job.cluster) else dict.fromkeys(free)
-    cps = [layout.cp] if "cp" not in free or is_heterogeneous(job.cluster) else divisors(ranks)
+    varied = frozenset[str]() if is_heterogeneous(job.cluster) else free
+    cps = divisors(ranks) if "cp" in varied else [layout.cp]
     pairs = [(ranks // cp, cp) for cp in cps if ranks % cp == 0]
-    pairs = [(dp, cp) for dp, cp in pairs if ("dp" in free or dp == layout.dp)]
+    pairs = [one for one in pairs if "dp" in free or one[0] == layout.dp]
+    pairs = [one for one in pairs if one[0] % lcm(layout.dp_replicate, layout.gtp) == 0]
     sizes = micro_batch_sizes(job, traits) if "micro_batch_size" in varied else ()
-    flags = (False, True) if "sequence_parallel" in varied else (layout.sequence_parallel,)
+    flags = (0, 1) if "sequence_parallel" in varied else (int(layout.sequence_parallel),)
     own = LayoutTable.of([layout])
     policies = np.array([getattr(own, name) for name in POLICY_COLUMNS])
     by_stage = any(one.recompute_num_layers is not None for one in layout.stages or ())
     if "recompute" in varied and not by_stage:
         largest = max(stage_layers(job.model, layout))
         policies = policy_columns(recompute_subsets(job, traits), (), largest)
-    rows = [
-        ((dp, cp), size, flag, policy)
-        for (dp, cp), size, flag, policy in product(
-            pairs, dict.fromkeys((layout.micro_batch_size, *sizes)), flags, policies.T.tolist()
-        )
-        if dp % layout.dp_replicate == 0 and dp % layout.gtp == 0
-    ]
-    columns = {
-        "dp": np.array([one[0][0] for one in rows], dtype=np.int64),
-        "cp": np.array([one[0][1] for one in rows], dtype=np.int64),
-        "micro_batch_size": np.array([one[1] for one in rows], dtype=np.int64),
-        "sequence_parallel": np.array([int(one[2]) for one in rows], dtype=np.int64),
-        **{
-            name: np.array([one[3][place] for one in rows], dtype=np.int64)
-            for place, name in enumerate(POLICY_COLUMNS)
-        },
-    }
+    every = product(pairs, {layout.micro_batch_size, *sizes}, flags, policies.T.tolist())
+    rows = np.array([(dp, cp, size, flag, *some) for (dp, cp), size, flag, some in every])
+    names = ("dp", "cp", "micro_batch_size", "sequence_parallel", *POLICY_COLUMNS)
+    columns = dict(zip(names, rows.reshape(-1, len(names)).T.astype(np.int64), strict=True))
     return own.take(np.zeros(len(rows), dtype=np.int64)).replaced(**columns)
 
 

@@ -86,12 +86,8 @@ class SpareWorth:
     """Of the time that a node must be away for the spare to pay."""
     away_fraction: float | None
     """Of the time that a node of them is away; null: failures or repairs are not stated."""
-
-    @property
-    def pays(self) -> bool | None:
-        """Null: not known."""
-        away = self.away_fraction
-        return None if away is None else away > self.least_away_fraction
+    pays: bool | None
+    """Null: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +96,8 @@ class Outage:
 
     lost_nodes: int
     """Negative: nodes were added, and there is no outage."""
+    spare_nodes: int
+    """There are."""
     times: Times
     ways: tuple[Way, ...]
     """That which loses least first; what is not known last. Empty: no node is lost."""
@@ -109,6 +107,8 @@ class Outage:
     @property
     def first(self) -> WayName | None:
         """What loses least; null: that is not known, or there is no outage."""
+        if any(one.name == "spare nodes" for one in self.ways):
+            return "spare nodes"  # with which nothing is lost but what is lost anyway
         first = self.ways[0] if self.ways else None
         return first.name if first and first.lost_s is not None else None
 
@@ -128,7 +128,7 @@ def outage_of(found: Replan, stated: Stated) -> Outage:
     if spare_nodes is None:
         spare_nodes = failures.spare_nodes if failures else 0
     if lost < 1:
-        return Outage(lost, times, (), None)
+        return Outage(lost, spare_nodes, times, (), None)
     restart = times.restart_s
     wait = Way("wait", _sum(times.repair_s, restart), 1.0)
     every = [wait]
@@ -142,7 +142,8 @@ def outage_of(found: Replan, stated: Stated) -> Outage:
     every = [replace(one, lost_s=_lost_s(one, times)) for one in every]
     every.sort(key=lambda one: math.inf if one.lost_s is None else one.lost_s)
     odds = times.repair_s / failures.mtbf_node_s if failures and times.repair_s else None
-    return Outage(lost, times, tuple(every), spare_worth(found, odds) if lost == 1 else None)
+    spare = spare_worth(found, odds) if lost == 1 else None
+    return Outage(lost, spare_nodes, times, tuple(every), spare)
 
 
 def _going_on(name: WayName, resumed: Resumed, restart_s: float | None) -> Way:
@@ -200,4 +201,5 @@ def spare_worth(found: Replan, odds: float | None) -> SpareWorth | None:
         return None
     nodes = found.job.cluster.num_nodes
     away = None if odds is None else -math.expm1(-nodes * math.log1p(odds))
-    return SpareWorth((1 - fewer) / (1 - meanwhile), away)
+    least = (1 - fewer) / (1 - meanwhile)
+    return SpareWorth(least, away, None if away is None else away > least)

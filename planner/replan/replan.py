@@ -50,6 +50,9 @@ class Resumed:
     """Tokens per second over those of the plan before."""
     restarts: int
     """Starts of the training until it runs: two where a checkpoint is saved once more first."""
+    proved: bool
+    """Of layouts with even stages, or with those of the plan before, none that loads so is faster
+    (of the plan with another batch: none with the same degrees)."""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -146,15 +149,18 @@ class _Question:
         Its stages are even, those of the plan, or uneven where no even ones fit. Layouts that keep
         the plan's degrees fill parts that a search of a large cluster leaves out.
         """
-        found = [kept_plan(self.changed, self.layout, self.left, free)]
+        kept = kept_plan(self.changed, self.layout, self.left, free)
+        found, proved = None, True
         if self.layout.stages is None or "stages" in free:
-            found.append(self._searched(held_choices(self.layout, free, zero_stages)))
-        plans = [one for one in found if one]
+            found, proved = self._searched(held_choices(self.layout, free, zero_stages))
+        plans = [one for one in (kept, found) if one]
         if not plans:
             return None
-        return self._resumed(min(plans, key=lambda one: one.best.estimate.step_time_s))
+        best = min(plans, key=lambda one: one.best.estimate.step_time_s)
+        return self._resumed(best, proved=proved)
 
-    def _searched(self, held: Sequence[Choice]) -> Plan | None:
+    def _searched(self, held: Sequence[Choice]) -> tuple[Plan | None, bool]:
+        """The best plan, and whether it is proved, or that there is none."""
         own = self.case.options
         fixed = {choice.field for choice in own.fix}
         options = own.model_copy(
@@ -172,22 +178,23 @@ class _Question:
             try:
                 found = search(job, tried, self.budget, self.case.measured, self.workers)
             except PlanError:  # none is found in time, or what is held is not one of the job
-                return None
+                return None, False
             if isinstance(found, Plan):
-                return found.model_copy(update={"choices": own.held})
-        return None
+                plan = found.model_copy(update={"choices": own.held})
+                return plan, tried is options and found.certificate.optimal
+        return None, True
 
     def with_another_batch(self, free: frozenset[str], best: Resumed) -> Resumed | None:
         """The plan's degrees with the nearest batches that fill more of what is left."""
         found, free = best, free & DEGREES
         for batch in batches_near(self.case.job, self.layout, self.left):
             plan = kept_plan(with_batch(self.case, batch), self.layout, self.left, free)
-            one = self._resumed(plan) if plan else None
+            one = self._resumed(plan, proved=True) if plan else None
             if one and one.tokens_per_s > found.tokens_per_s * (1 + GAIN):
                 found = one
         return None if found is best else found
 
-    def _resumed(self, plan: Plan) -> Resumed:
+    def _resumed(self, plan: Plan, *, proved: bool) -> Resumed:
         first, second = (self.case.job, self.layout), (plan.job, plan.best.layout)
         move, back = checkpoint_move(*first, *second), checkpoint_move(*second, *first)
         if self.saved == "reshardable" and move.loads == "after":
@@ -199,7 +206,9 @@ class _Question:
         changes += [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
         plan = plan.model_copy(update={"notes": (*changes, *plan.notes)})
         speed = _speed(plan.job, plan.best)
-        return Resumed(plan, move, back, speed, speed / _speed(self.case.job, self._before), 1)
+        return Resumed(
+            plan, move, back, speed, speed / _speed(self.case.job, self._before), 1, proved
+        )
 
     @property
     def _before(self) -> Candidate:

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from tests.e2e.command import SMALLER, plan, refused
+from tests.e2e.command import SMALLER, plan, refused, with_value
 from trainplan.cli.options.names import SAVED, TAKEN
 from trainplan.planner.replan import Replan, Saved
 
@@ -42,6 +42,14 @@ def test_its_page_says_what_to_do_and_what_is_not_stated(made):
     assert spare.startswith("Spare nodes take their place, and the plan stays as it is.")
     brief = plan("replan", made, "--lost", "1", *TIMES[:4], "--repair", "1m").out
     assert brief.startswith("Wait for the nodes: that loses least.")
+
+
+def test_spare_nodes_that_are_too_few_are_said(tmp_path):
+    path = tmp_path / "plan.json"
+    assert plan("search", *with_value(SMALLER, "--cluster", "4x2:h100-sxm"), *QUICK, "-o", path)
+    done = plan("replan", path, "--lost", "3", "--spare-nodes", "2", "--json")
+    assert "`--lost 1 --spare-nodes 0`" in done.err
+    assert all(one["name"] != "spare nodes" for one in done.json["ways"])
 
 
 def test_another_of_its_plans_may_be_taken(made, tmp_path):

@@ -75,6 +75,8 @@ def test_what_is_not_stated_is_not_known(found, unknown):
     assert outage.first is None
     assert outage.plan == "best"
     assert all(one.lost_s is None for one in outage.ways)
+    spare = outage_of(found, replace(STATED, **{unknown: None}, spare_nodes=1))
+    assert spare.first == "spare nodes"  # whatever the times are
 
 
 def test_times_are_those_of_the_cluster(found):
@@ -98,8 +100,11 @@ def test_a_spare_pays_where_nodes_are_away_for_long(found):
     assert spare.pays is None
     away = spare.least_away_fraction
     assert 1 - away + away * 0.4 == pytest.approx(0.7)
-    assert replace(spare, away_fraction=0.6).pays
-    assert not replace(spare, away_fraction=0.4).pays
+    for hours, pays in ((24 * 100, True), (24, False)):
+        failures = FailureSpec(mtbf_node_days=365, checkpoint_gb_per_s=1, repair_hours=hours)
+        cluster = changed.job.cluster.model_copy(update={"failures": failures})
+        job = changed.job.model_copy(update={"cluster": cluster})
+        assert outage_of(replace(changed, job=job), Stated()).spare.pays is pays
 
 
 def test_more_nodes_are_no_outage(found):

@@ -39,6 +39,7 @@ def test_buckets_of_megatron_keep_the_degrees_and_the_stages(make_job, layout):
         getattr(layout, name) for name in (*DEGREES, "stages")
     ]
     assert best.dp * best.cp < 4
+    assert found.best.proved
     assert found.after.checkpoint.loads == "after"
     assert found.after.restarts == 2
     assert found.after.rate > found.best.rate
