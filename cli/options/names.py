@@ -118,7 +118,7 @@ se-moe
 RUNTIME_OPTIONS = _names("""
 attention=flash|flash2|triton|unfused dropout=true|false cross_entropy=unfused|jit|fused
 compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
-overlap_param_gather=true|false bucket_mb=MIB overlap_tp_comm=true|false overlap_moe_a2a=true|false
+overlap_param_gather=true|false bucket_mb=N overlap_tp_comm=true|false overlap_moe_a2a=true|false
 delay_wgrad=true|false overlap_shared_experts=true|false microbatch_group_size=N|least|double
 fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp moe_dispatcher=alltoall|deepep|hybridep
 deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8 gradient_bits=4

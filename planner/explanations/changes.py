@@ -29,6 +29,7 @@ from trainplan.planner.cases import (
     without_margin,
     without_reserve,
 )
+from trainplan.planner.plan import Candidate
 from trainplan.planner.questions import kept_layout
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
@@ -39,7 +40,7 @@ ADDED_GIB = 2.0
 BEST_SETTINGS = "the best of all settings together"
 TECHNIQUES = ("dp_replicate", "replicas_share_optimizer", "gtp", "egtp", "hpz", "shard")
 """Axes that say who holds what, beyond degrees and ZeRO stages."""
-BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+BUCKETS = (4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """MiB of gradient buckets that are priced."""
 WORTH = 1e-3
 """A size of buckets that saves a smaller share of the step is none to name."""
@@ -56,6 +57,8 @@ class Change:
     apply: Callable[[Case], Case]
     same_step: bool = False
     """Does a step stay as it is, whatever its layout? Failures and saves are beside it."""
+    base: Candidate | None = None
+    """What it is compared with, where that is not the plan."""
 
 
 def changes(case: Case, layout: Layout) -> Iterator[Change]:
@@ -150,9 +153,11 @@ def _settings(case: Case, layout: Layout) -> Iterator[Change]:
     """Settings dropped, then those that are off and mean something for the plan, then the best."""
     job, plain = case.job, case.context.traits
     for name, text in job.options.arguments().items():
-        drop = partial(with_setting, name=name, value=None)
+        sized, usual = name == "bucket_mb", _usual_bucket(case, layout)
+        drop = partial(with_setting, name=name, value=usual if sized else None)
         if drop(case).context.traits != plain:
-            yield Change(name, f"without {text}", drop)
+            own = f"{name}={usual}, which is {plain.name}'s own"
+            yield Change(name, own if sized else f"without {text}", drop)
     off = [one for one in plain.settings if getattr(job.options, one.name) is None]
     for one in off:
         turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
@@ -189,17 +194,23 @@ def _islands(case: Case) -> Iterator[Change]:
 
 def _buckets(case: Case, layout: Layout) -> Iterator[Change]:
     """The size of gradient buckets that is best for the plan's layout, where another one is."""
-    if case.job.options.bucket_mb is not None or layout.dp * layout.cp == 1:
+    sharding, alone = case.context.traits.sharding, layout.dp * layout.cp == 1
+    if case.job.options.bucket_mb is not None or alone or not sharding.bucket_elements:
         return
     sized = {size: with_setting(case, "bucket_mb", f"{size}") for size in BUCKETS}
     found = {size: kept_layout(one, layout) for size, one in sized.items()}
     steps = {size: one.estimate.step_time_s for size, one in found.items() if one}
-    usual = kept_layout(case, layout)
+    own = with_setting(case, "bucket_mb", _usual_bucket(case, layout))
+    usual = kept_layout(own, layout)
     if steps and usual and min(steps.values()) < (1 - WORTH) * usual.estimate.step_time_s:
         best = f"{min(steps, key=steps.__getitem__)}"
-        yield Change(
-            "bucket_mb", f"bucket_mb={best}", partial(with_setting, name="bucket_mb", value=best)
-        )
+        taken = partial(with_setting, name="bucket_mb", value=best)
+        yield Change("bucket_mb", f"bucket_mb={best}", taken, base=usual)
+
+
+def _usual_bucket(case: Case, layout: Layout) -> str:
+    """The size that a runtime takes by itself, for without one a fitted share stands for all."""
+    return f"{case.context.traits.usual_bucket_mb(layout.dp * layout.cp):.4g}"
 
 
 def _splits(layout: Layout) -> Iterator[Change]:

@@ -162,7 +162,8 @@ def shadow_prices(
             continue
         kept = kept_layout(changed, layout)
         best = Outcome("proved", "", kept) if change.same_step else next(found).at_least(kept)
-        price = _price(change, changed, own, kept, best)
+        base = change.base and _Speed.of(case.job, change.base.estimate.step_time_s)
+        price = _price(change, changed, base or own, kept, best)
         before = changes_training(case.job)
         after = tuple(one.says for one in changes_training(changed.job) if one not in before)
         prices.append(replace(price, changes_training=after))

@@ -56,6 +56,12 @@ def bucket_notes(on: Context, layout: Layout) -> Iterator[str]:
         yield f"bucket_mb changes nothing: ZeRO-{zero} of {on.job.runtime} reduces layer by layer"
     elif layout.pp > 1 and sharding.whole_stages:
         yield ("bucket_mb is priced as left out: under a pipeline the first rank alone has buckets")
+    else:
+        usual = on.traits.usual_bucket_mb(layout.dp * layout.cp)
+        yield (
+            f"bucket_mb: compare sizes with each other ({usual:.4g} is {on.job.runtime}'s own); "
+            "without one a share fitted to runs of all sizes stands for it"
+        )
 
 
 def _release_notes(on: Context) -> Iterator[str]:

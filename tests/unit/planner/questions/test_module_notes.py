@@ -43,7 +43,7 @@ def test_a_module_that_the_runtime_refuses_is_refused(make_job):
 @pytest.mark.parametrize(
     ("layout", "options", "says"),
     [
-        ({"dp": 16}, {}, []),
+        ({"dp": 16}, {}, ["compare sizes with each other (152.6 is megatron-lm's own)"]),
         (
             {"dp": 16},
             {"overlap_grad_reduce": False, "overlap_param_gather": False},
