@@ -155,11 +155,15 @@ def _goodput(key: Identical[Job], stated_s: float | None) -> Goodput:
 def checkpoint_bytes(on: Context) -> float:
     """Bytes that a run saves to go on: trained weights and states of the optimizer, each once.
 
-    Gradients are none between steps, and frozen weights are those that the run began with. The
-    layout drops out: its ranks share the same states, of which each is stored once.
+    Gradients are none between steps, frozen weights are those that the run began with, and copies
+    in 8 bits or fewer are made anew. The layout drops out: its ranks share the same states, of
+    which each is stored once.
     Source: derived, the states of one rank that holds the whole model; Rajbhandari et al., ZeRO,
     arXiv:1910.02054, section 3.1 (16-bit weights and K = 12).
     """
+    if on.job.training.casts:
+        training = on.job.training.model_copy(update={"precision": "bf16"})
+        on = replace(on, job=on.job.model_copy(update={"training": training}))
     rows = on.with_table(LayoutTable.of([Layout(zero_stage=3)]))
     trained = replace(mean_rank_params(rows).with_gradients, trained=None)
     return float(mean_state_bytes(rows, trained, between_steps=True)[0])

@@ -9,6 +9,7 @@ import pytest
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import FailureSpec
 from trainplan.costmodel.job import with_trained
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.run_costs.goodput import (
     available_fraction,
@@ -19,6 +20,7 @@ from trainplan.costmodel.run_costs.goodput import (
     training_fraction,
 )
 from trainplan.planner.plan import SearchOptions
+from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import search
 
 DAY = 86_400.0
@@ -103,6 +105,24 @@ def test_a_checkpoint_has_weights_masters_and_moments_once(job):
     megatron, titan = failing(job), failing(job.model_copy(update={"runtime": "torchtitan"}))
     assert goodput_of(megatron).checkpoint_bytes == pytest.approx(params * (2 + 12), rel=1e-6)
     assert goodput_of(titan).checkpoint_bytes == pytest.approx(params * 12, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt-oss-20b"])
+@pytest.mark.parametrize(("runtime", "zero_stage"), [("megatron-lm", 1), ("torchtitan", 3)])
+def test_a_checkpoint_has_the_states_of_a_layout_once(make_job, name, runtime, zero_stage):
+    job = failing(make_job(name, "2x8:h100-sxm", 64, 4096))
+    job = job.model_copy(update={"runtime": runtime})
+    rank = estimate(job, Layout(dp=16, zero_stage=zero_stage)).memory.fullest
+    copies = 16 if zero_stage == 3 else 1
+    held = copies * rank.weights_bytes + 16 * rank.optimizer_bytes
+    assert goodput_of(job).checkpoint_bytes == pytest.approx(held, rel=1e-9)
+
+
+def test_copies_in_eight_bits_are_not_saved(make_job):
+    narrow = make_job("llama3-8b", "16x8:h100-sxm", 512, 4096, precision="fp8")
+    wide = make_job("llama3-8b", "16x8:h100-sxm", 512, 4096)
+    sizes = [goodput_of(failing(one)).checkpoint_bytes for one in (narrow, wide)]
+    assert sizes[0] == sizes[1]
 
 
 def test_a_checkpoint_of_adapters_is_that_of_what_is_trained(make_job):
