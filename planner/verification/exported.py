@@ -166,6 +166,11 @@ class _Made:
         name = f"ZeRO-{self.plan.zero_stage}"
         if name in self.start.never:
             yield f"{name}: {self.start.never[name]}"
+        if self.plan.hpz > 1:
+            yield "hpz: two processes are one group, which has no second copy; run without"
+        for name in ("weight_bits", "gradient_bits"):
+            if getattr(self.job.options, name):
+                yield f"{name}: its kernels need GPUs; run without"
 
     @property
     def size(self) -> int:

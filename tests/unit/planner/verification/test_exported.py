@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers.on_cpu import CPU_STARTS
 from trainplan.planner.verification.exported import exported_runs, start_exported
@@ -35,6 +36,19 @@ def test_each_degree_of_the_plan_is_started_by_itself_on_two_processes(make_job)
     assert runs.reference
     assert "--nproc_per_node 1" in runs.reference.files["run.sh"]
     assert runs.reference.combination.job.model.num_hidden_layers == 4
+
+
+def test_what_of_zero_plus_plus_runs_on_no_cpu_is_said(make_job):
+    job = make_job("llama3-8b", "1x8:h100-sxm", precision="fp16")
+    options = RuntimeOptions(weight_bits=8, gradient_bits=4)
+    job = job.model_copy(update={"runtime": "deepspeed", "options": options})
+    runs = exported_runs(job, Layout(dp=8, zero_stage=3, hpz=4), 2, lambda modules: None)
+    assert [one.partition(":")[0] for one in runs.not_started] == [
+        "hpz",
+        "weight_bits",
+        "gradient_bits",
+    ]
+    assert runs.others
 
 
 def test_what_runs_is_what_the_exporter_wrote(make_job):
