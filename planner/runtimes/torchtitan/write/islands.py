@@ -90,6 +90,18 @@ def joins_weights_on_gpus(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.offload_parameters > 0) & (job.outer is not None))
 
 
+@rule(
+    "dp dp_replicate zero_stage",
+    "torchtitan: of outer steps every copy of the weights in an island would be sent: set "
+    "zero_stage to 2 or 3 and dp_replicate to 1",
+    "pytorch/torchft torchft/local_sgd.py, extract_local_tensor: each rank sends what it holds",
+)
+def joins_one_copy(job: Job, table: LayoutTable) -> BoolColumn:
+    """Replicas that hold the same weights."""
+    copies = (table.dp_replicate > 1) | ((table.zero_stage == 0) & (table.dp > 1))
+    return np.asarray(copies & (job.outer is not None))
+
+
 def unjoined(job: Job) -> Iterator[str]:
     """What of a job keeps torchft from joining its islands."""
     outer, model = job.outer, job.model
@@ -122,7 +134,8 @@ def with_every(job: Job, layout: Layout) -> Job:
     """The job with its local steps between syncs, where they are free."""
     if job.outer is None or job.outer.every is not None:
         return job
-    return with_rounds(job, machine_for(job), _step_seconds(job, layout))
+    alone = job.model_copy(update={"outer": None})
+    return with_rounds(job, machine_for(job), _step_seconds(alone, layout))
 
 
 def _step_seconds(job: Job, layout: Layout) -> float:

@@ -12,6 +12,7 @@ from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes.exporter import refuse_broken
 from trainplan.planner.runtimes.torchtitan.write.islands import (
+    joins_one_copy,
     joins_one_stage,
     joins_weights_on_gpus,
     joins_whole_models,
@@ -55,6 +56,7 @@ def tokens_divide(job: Job, table: LayoutTable) -> BoolColumn:
 REFUSES = (
     keeps_weights_under_a_pipeline,
     tokens_divide,
+    joins_one_copy,
     joins_one_stage,
     joins_whole_models,
     joins_weights_on_gpus,

@@ -549,6 +549,12 @@ ROWS = {
         rows("torchtitan", {"pp": 2, "vpp": 2}, **ISLANDS),
         rows("torchtitan", {"pp": 2}, **ISLANDS) + rows("torchtitan", {"pp": 2, "vpp": 2}),
     ),
+    "joins_one_copy": (
+        rows("torchtitan", {"dp": 8, "dp_replicate": 2, "zero_stage": 3}, **ISLANDS)
+        + rows("torchtitan", {"dp": 8, "zero_stage": 0}, **ISLANDS),
+        rows("torchtitan", {"dp": 8, "zero_stage": 3}, **ISLANDS)
+        + rows("torchtitan", {"dp": 8, "dp_replicate": 2, "zero_stage": 3}),
+    ),
     "joins_whole_models": (
         rows("torchtitan", {"pp": 2}, **FRAGMENTS),
         rows("torchtitan", {"pp": 2}, **ISLANDS) + rows("torchtitan", {"pp": 1}, **FRAGMENTS),

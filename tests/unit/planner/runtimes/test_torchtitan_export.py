@@ -377,6 +377,7 @@ def test_fragments_overlap_and_eight_bits_are_keys():
         ({"model": "llama3.2-1b", "outer": {"fragments": 2}}, "none of a tied embedding"),
         ({"outer": {"fragments": 2}, **PIPELINE}, "which no stage of a pipeline has"),
         ({"vpp": 2, "schedule": "interleaved", **PIPELINE}, "set vpp to 1"),
+        ({**FSDP, "dp_replicate": 2}, "every copy of the weights in an island would be sent"),
         (
             {"offload": OffloadSpec(optimizer=1.0, parameters="cpu"), **FSDP},
             "outer steps join weights on GPUs",
