@@ -1,5 +1,7 @@
 """Shard groups by state: bytes and traffic by hand, and ZeRO stages as points of them."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.hardware.cluster import NicSpec
 from trainplan.costmodel.layout.codecs import Shards
 from trainplan.costmodel.layout.layout import Layout, ShardSpec
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
@@ -157,3 +160,28 @@ def test_what_is_no_group_is_refused_in_a_sentence(text, says):
 def test_a_layout_says_once_who_shares_what(fields, says):
     with pytest.raises(ValueError, match=says):
         Layout(**fields)
+
+
+@pytest.mark.parametrize(("gb_per_s", "by_state"), [(1.0, True), (25.0, False)])
+def test_an_answer_has_the_groups_that_pricing_all_finds_fastest(make_job, gb_per_s, by_state):
+    job = make_job("small-dense", "4x2:a100-sxm-40gb", 32)
+    (nodes,) = job.cluster.groups
+    nodes = nodes.model_copy(update={"nic": NicSpec(per_node=1, gb_per_s=gb_per_s)})
+    cluster = job.cluster.model_copy(update={"groups": (nodes,)})
+    job = job.model_copy(update={"runtime": "zero-topo", "cluster": cluster})
+    layouts = {
+        Layout(dp=8, shard=ShardSpec(weights=weights, gradients=gradients, optimizer=optimizer))
+        for weights, gradients, optimizer in product([1, 2], [1, 2], [2, 4, 8])
+        if gradients >= weights
+    }
+    layouts |= {Layout(dp=8, zero_stage=s, dp_replicate=n) for s, n in product((1, 2, 3), (1, 4))}
+    fastest = price(candidates_of(job, *layouts)).step_seconds.min()
+    held = ("tp=1", "cp=1", "hpz=1", "micro_batch_size=1", "recompute=none", "tiled_loss=false")
+    texts = (*held, "offload.optimizer=0", "dp_replicate=free")
+    fix = tuple(parse_choice(one, excluded=False) for one in texts)
+    options = SearchOptions(fix=fix, only_answer=True, whole_cluster=True, slack=0.0)
+    plan = search(job, options)
+    assert plan.certificate.optimal
+    (found,) = price(candidates_of(job, plan.best.layout)).step_seconds
+    assert found == pytest.approx(fastest)
+    assert (plan.best.layout.shard is not None) == by_state
