@@ -310,7 +310,7 @@ MOST_VALUES = 12
 def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
     """A sentence for every `--fix` whose value no layout of the grid has, with those it tries."""
     return tuple(
-        f"{choice.rule().name}: {_tried(values, choice.value)}"
+        f"{choice.rule().name}: {_tried(space, choice, values)}"
         for choice in choices
         if not choice.excluded
         and not choice.anything
@@ -319,9 +319,11 @@ def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, .
     )
 
 
-def _tried(values: Mapping[float, str], wanted: float) -> str:
+def _tried(space: Space, choice: Choice, values: Mapping[float, str]) -> str:
     """The values of an axis, those nearest to the one asked for where there are many."""
-    near = sorted(values, key=lambda value: abs(value - wanted))[:MOST_VALUES]
+    if choice.field == "shard" and not space.traits.sharding.by_state:
+        return f"{space.traits.name} has the groups of zero_stage and dp_replicate alone"
+    near = sorted(values, key=lambda value: abs(value - choice.value))[:MOST_VALUES]
     some = "" if len(near) == len(values) else "among others "
     listed = ", ".join(values[value] for value in sorted(near))
     return f"the search tries {some}{listed}{' only' if len(values) == 1 else ''}"

@@ -18,6 +18,7 @@ from trainplan.costmodel.shard_groups import groups_of, shard_codes
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.traffic.sharded import Unit, sharded_traffic
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
@@ -131,6 +132,17 @@ def test_groups_that_a_stage_has_are_found_where_the_runtime_has_copies(make_job
     layout = search(job, SearchOptions(fix=fix, only_answer=True)).best.layout
     assert (layout.zero_stage, layout.dp * layout.cp // layout.dp_replicate) == (3, 2)
     assert layout.shard is None
+
+
+def test_a_search_under_a_runtime_without_them_says_which_groups_it_has(make_job):
+    job = make_job("small-dense", "4x2:h100-sxm", 16).model_copy(update={"runtime": "torchtitan"})
+    fix = (parse_choice("shard=gradients:2,optimizer:8", excluded=False),)
+    answer = search(job, SearchOptions(fix=fix))
+    assert isinstance(answer, Infeasible)
+    assert answer.untried == (
+        "--fix shard=gradients:2,optimizer:8: torchtitan has the groups of zero_stage and "
+        "dp_replicate alone",
+    )
 
 
 @pytest.mark.parametrize(
