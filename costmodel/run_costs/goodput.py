@@ -122,7 +122,7 @@ def _long(value_seconds: float) -> str:
     return f"{value_seconds / size:.3g} {unit}"
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _goodput(key: Identical[Job], stated_s: float | None) -> Goodput:
     job, failures = key.of, key.of.cluster.failures
     assert failures is not None

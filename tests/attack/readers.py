@@ -38,6 +38,14 @@ WORDS = (
     *("0", "-1", "1_0", "1,000", "\uff18", "\u0663", "1e-300", "1e400", "nan", "inf", "", "true"),
     *("yes", "48000000", "9" * 30, "0x8", "1.5", "x", "1" * 5000, "None", "8k", "2w", "30GiB"),
 )
+FAILURES = {
+    "mtbf_node_days": 100.0,
+    "restart_minutes": 10.0,
+    "save": "async",
+    "checkpoint_gb_per_s": 5.0,
+    "spare_nodes": 1,
+    "repair_hours": 24.0,
+}
 LARGE = ("--global-batch-size", "4096", "--seq-length", "1024")
 Place = tuple[str | int, ...]
 
@@ -104,6 +112,7 @@ class Readers:
         clusters = [ROOT / "examples/deepseek-v3-on-2048-h100/cluster.yaml"]
         clusters += (ROOT / "examples/headlines").glob("*v100.yaml")
         self.clusters = [yaml.safe_load(one.read_text()) for one in clusters]
+        self.clusters += [one | {"failures": FAILURES} for one in self.clusters]
         self.runs = (ROOT / "examples/accuracy/runs.jsonl").read_text().splitlines()[:40]
         self.launch = (ROOT / "examples/check-a-launch/train.sbatch").read_text()
         self.profile = json.loads((ROOT / "tests/replay/cpu_two_processes.json").read_text())
@@ -212,6 +221,7 @@ class Readers:
                 "--option",
                 "--train",
             ),
+            *("--mtbf-node", "--restart", "--checkpoint", "--save", "--spare-nodes", "--repair"),
         )
         name, word = random.choice(names), random.choice(WORDS)
         word = f"dropout={word}" if name == "--option" else word
