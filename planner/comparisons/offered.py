@@ -118,13 +118,13 @@ def _searched(offer: Offer, budget: Budget, workers: Workers) -> tuple[OfferRow,
     if isinstance(found, Infeasible):
         return replace(none, reason="nothing fits"), None
     target, step = found.certificate.objective, found.best.estimate.step_time_s
-    steps = run_steps(case.job)
+    steps = run_steps(found.job)
     row = replace(
         none,
         lower_bound=target.lower_bound,
-        num_gpus=found.job.cluster.num_gpus,
+        num_gpus=found.job.num_gpus,
         step_time_s=step,
-        days=steps * step * stretch_of(case.job) / SECONDS_PER_DAY if steps else None,
+        days=steps * step * stretch_of(found.job) / SECONDS_PER_DAY if steps else None,
         money=target.answer_value,
         layout=found.best.layout,
     )

@@ -78,3 +78,12 @@ def test_a_baseline_is_priced_as_an_island_too(cluster):
     assert found.code == 0
     assert "joined every 30 local steps" in found.out
     assert "Baseline: tp 1" in found.out
+
+
+def test_an_offer_counts_the_gpus_of_all_islands(cluster):
+    offers = ("--offers", f"{cluster[1]}=2", "--objective", "cost", "--tokens", "10B")
+    held = ("--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1", "--runtime", "torchtitan")
+    joined = ("--allow", "diloco", "--outer-every", "30", "--all-nodes", "--json")
+    (row,) = plan("search", *JOB, *offers, *held, *joined).json["offers"]
+    assert row["num_gpus"] == 16
+    assert row["money"] == pytest.approx(row["days"] * 24 * 16 * 2)

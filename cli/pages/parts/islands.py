@@ -23,7 +23,7 @@ def island_lines(outer: OuterStep | None) -> Iterator[str]:
     waits = f"{seconds(outer.exposed_s)} exposed" if outer.exposed_s else "hidden"
     yield (
         f"{islands}: {outer.sent_bytes / GB:,.3g} GB each in {seconds(outer.sync_s)}, {waits}; "
-        f"{busy}; {outer.fewer_bytes:,.4g} x fewer bytes than an all-reduce each step"
+        f"{busy}; {outer.fewer_bytes:,.0f} x fewer bytes than an all-reduce each step"
     )
     if outer.utilisation < ENOUGH:
         fewest = plural(outer.fewest_steps, "local step")
