@@ -45,15 +45,19 @@ def legal(case, layout=None):
     return table.take(~np.any([rule.broken(case.job, table) for rule in rules], axis=0))
 
 
-def by_bound(case, table):
-    """Layouts that may fit, each with a bound of its step, smallest first."""
-    if not len(table):
-        return
+def bounds(case, table):
+    """Of each row a bound of its step, and whether it may fit."""
     on = case.context
     priced = price(on.with_table(table))
-    fits = priced.memory.fits(on.machine.memory_bytes * (1 - case.margin))
-    order = np.argsort(priced.step_seconds, kind="stable")
-    yield from ((priced.step_seconds[i], table.row(int(i))) for i in order if fits[i])
+    return priced.step_seconds, priced.memory.fits(on.machine.memory_bytes * (1 - case.margin))
+
+
+def by_bound(case, table):
+    """Layouts that may fit, each with a bound of its step, smallest first."""
+    if len(table):
+        bound, fits = bounds(case, table)
+        order = np.argsort(bound, kind="stable")
+        yield from ((bound[i], table.row(int(i))) for i in order if fits[i])
 
 
 def with_stages(table, layout):
@@ -106,10 +110,11 @@ def drawn(seed):
 
 def plan_of(random, case):
     """A random legal layout that fits, in some cases with stages of its own."""
-    some = [one for _, one in by_bound(case, legal(case))]
+    table = legal(case)
+    some = np.flatnonzero(bounds(case, table)[1]).tolist() if len(table) else []
     if not some:
         return None
-    layout = random.choice(some)
+    layout = table.row(random.choice(some))
     counts = list(layers_per_stage(case.job.model.num_hidden_layers, layout.pp * layout.vpp))
     if len(counts) > 1 and random.random() < 0.5:
         counts[0], counts[-1] = counts[0] - 1, counts[-1] + 1
@@ -133,7 +138,7 @@ def job_of(make_job):
 
 def test_no_layout_that_loads_is_faster(job_of):
     compared = 0
-    for seed in range(number(8, 1000)):
+    for seed in range(number(6, 1000)):
         random, cluster, name = drawn(seed)
         job = job_of(name, cluster, random.choice(RUNTIMES), random.choice((12, 16, 24, 60)))
         case = Case(job, SearchOptions(search_options="none", memory_margin=0.05))
@@ -149,4 +154,4 @@ def test_no_layout_that_loads_is_faster(job_of):
         got = found.best.plan.best.estimate.step_time_s if found.best else np.inf
         assert got == pytest.approx(expected, rel=1e-9), (seed, job.runtime, layout)
         compared += np.isfinite(expected)
-    assert compared > number(8, 1000) / 3
+    assert compared > number(6, 1000) / 3
