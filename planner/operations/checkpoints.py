@@ -103,7 +103,7 @@ def checkpoint_move(first: Job, one: Layout, second: Job, other: Layout) -> Chec
         return _weights(after, "optimizers or formats of states differ")
     if before is not after:
         return _converted(before, after, first.runtime)
-    return _resharded(before, one, other)
+    return _resharded(before, (first, one), (second, other))
 
 
 def _between_jobs(first: Job, second: Job) -> CheckpointMove | None:
@@ -135,8 +135,9 @@ def _kind(runtime: str, layout: Layout) -> Row | None:
     return next(fits, None)
 
 
-def _resharded(kind: Row, one: Layout, other: Layout) -> CheckpointMove:
+def _resharded(kind: Row, before: tuple[Job, Layout], later: tuple[Job, Layout]) -> CheckpointMove:
     """Both save alike: what differs, against what may."""
+    one, other = before[1], later[1]
     changed = set(_different(one.model_dump(mode="json"), other.model_dump(mode="json")))
     changed -= {*_table()["neutral"], *kind["free"]}
     product = kind.get("product", ())
@@ -146,13 +147,22 @@ def _resharded(kind: Row, one: Layout, other: Layout) -> CheckpointMove:
     odd = sorted(changed.difference(after["fields"]))
     if odd:
         return _weights(kind, f"{', '.join(odd)}: not looked up")
-    buckets = [max(BUCKET_REPLICAS, layout.dp * layout.cp) for layout in (one, other)]
-    if "even_buckets" in kind and buckets[0] != buckets[1]:
+    if "even_buckets" in kind and _bucket(*before) != _bucket(*later):
         changed.add("size of gradient buckets")
     if not changed:
         return CheckpointMove("as it is", "", (), kind["source"])
     why = f"another {', '.join(sorted(changed))}"
     return CheckpointMove("after", why, (after["command"],), kind["source"])
+
+
+def _bucket(job: Job, layout: Layout) -> tuple[float, int]:
+    """What gives gradient buckets their size: MiB that are stated, all in one, or replicas.
+
+    Source: as `BUCKET_REPLICAS`, lines 131 to 137.
+    """
+    whole = job.options.overlap_grad_reduce is False
+    stated = math.inf if whole else job.options.bucket_mb or 0.0
+    return stated, 0 if stated else max(BUCKET_REPLICAS, layout.dp * layout.cp)
 
 
 def _converted(before: Row, after: Row, runtime: str) -> CheckpointMove:

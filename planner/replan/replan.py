@@ -200,15 +200,18 @@ class _Question:
         if self.saved == "reshardable" and move.loads == "after":
             move = replace(move, loads="as it is", why="saved so that it reshards", commands=())
         before, after = (one.training.global_batch_size for one in (self.case.job, plan.job))
-        changes = [f"{CHANGES}: {after:,} sequences a step in place of {before:,}"] * (
-            before != after
-        )
-        changes += [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
-        plan = plan.model_copy(update={"notes": (*changes, *plan.notes)})
-        speed = _speed(plan.job, plan.best)
-        return Resumed(
-            plan, move, back, speed, speed / _speed(self.case.job, self._before), 1, proved
-        )
+        changes = [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
+        if before != after:
+            changes.append(f"{CHANGES}: {after:,} sequences a step in place of {before:,}")
+        cluster = plan.job.cluster
+        if cluster.links and len(cluster.links.nodes) != cluster.num_nodes:
+            cluster = cluster.model_copy(update={"links": None})  # those of some nodes are unknown
+        elif cluster.links:
+            changes.append("nodes are in the order of the cluster: `plan search` places them")
+        job = plan.job.model_copy(update={"cluster": cluster})
+        plan = plan.model_copy(update={"job": job, "notes": (*changes, *plan.notes)})
+        speed, rate = (_speed(*one) for one in ((job, plan.best), (first[0], self._before)))
+        return Resumed(plan, move, back, speed, speed / rate, 1, proved)
 
     @property
     def _before(self) -> Candidate:

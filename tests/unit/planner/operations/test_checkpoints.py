@@ -8,7 +8,7 @@ import pytest
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.operations import checkpoint_move, checkpoint_note
@@ -145,3 +145,13 @@ def test_the_table_names_axes_that_there_are_and_options_that_runtimes_have():
         if kind["runtimes"] == ["megatron-lm"]:
             assert set(re.findall(r"--[\w-]+", text)) <= EXPORTERS["megatron-lm"].flags
     assert set(TABLE["neutral"]) <= columns
+
+
+@pytest.mark.parametrize(
+    ("options", "loads"),
+    [({}, "after"), ({"bucket_mb": 128}, "as it is"), ({"overlap_grad_reduce": False}, "as it is")],
+)
+def test_buckets_of_a_stated_size_are_even_under_any_replicas(options, loads):
+    own = job().model_copy(update={"options": RuntimeOptions.model_validate(options)})
+    assert moved({"dp": 64}, {"dp": 128}, own, own).loads == loads
+    assert moved({"dp": 64}, {"dp": 128}, own, job()).loads == "after"

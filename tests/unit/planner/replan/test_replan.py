@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import LinkSpec, parse_cluster
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.planner.cases import Case
 from trainplan.planner.documents import chosen_from_json, plan_json
@@ -98,6 +98,21 @@ def test_choices_of_the_plan_hold_and_what_a_checkpoint_holds_is_none(make_job):
     for one in (found.best, found.after):
         assert one.plan.best.layout.micro_batch_size == 1
         assert one.plan.choices == ("--fix micro_batch_size=1",)
+
+
+def test_links_are_those_of_the_nodes_that_are_used(make_job):
+    rates = tuple(tuple(50.0 for _ in range(6)) for _ in range(6))
+    links = LinkSpec(nodes=tuple("abcdef"), gb_per_s=rates)
+    case = case_of(make_job)
+    cluster = case.job.cluster.model_copy(update={"links": links})
+    case = case.with_job(case.job.model_copy(update={"cluster": cluster}))
+    for lost in ("a", "f"):
+        found = replanned(case, PIPELINE, lost=lost)
+        for one in (found.best, found.after):
+            used = one.plan.job.cluster
+            assert used.links is None or lost not in used.links.nodes
+            text = json.dumps(plan_json(one.plan), default=str)
+            assert chosen_from_json(text)[0].cluster == used
 
 
 def test_where_nothing_loads_there_is_no_plan(make_job):
