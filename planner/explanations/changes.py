@@ -44,7 +44,7 @@ BUCKETS = (4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """MiB of gradient buckets that are priced."""
 WORTH = 1e-3
 """A size of buckets that saves a smaller share of the step is none to name."""
-TRAINS_OTHERWISE = {"weight_bits": "8", "gradient_bits": "4"}
+TRAINS_OTHERWISE = {"weight_bits": 8, "gradient_bits": 4}
 """Settings that change the training: priced here, and chosen by no search."""
 
 

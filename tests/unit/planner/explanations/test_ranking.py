@@ -13,9 +13,9 @@ from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.run_costs import goodput_of, run_steps, stretch_of
 from trainplan.planner.cases.case import Case, with_setting
-from trainplan.planner.explanations.changes import BUCKETS, WORTH, changes
+from trainplan.planner.explanations.changes import BUCKETS, TRAINS_OTHERWISE, WORTH, changes
 from trainplan.planner.explanations.shadow_prices import ranking, shadow_prices
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan import SearchOptions, changes_training
 from trainplan.planner.questions import estimate, kept_layout
 
 LAYOUT = Layout(tp=2, dp=8, zero_stage=1, sequence_parallel=True)
@@ -174,3 +174,29 @@ def test_the_best_size_of_gradient_buckets_is_offered_where_none_is_stated(make_
     stated = with_setting(case, "bucket_mb", "16")
     texts = [one.text for one in changes(stated, layout) if one.name == "bucket_mb"]
     assert texts == ["bucket_mb=152.6, which is megatron-lm's own"]
+
+
+def test_what_changes_the_training_is_asked_of_a_runtime_that_has_it_and_marked(make_job):
+    job = make_job("small-dense", "2x8:h100-sxm", 32, 4096).model_copy(
+        update={"runtime": "deepspeed"}
+    )
+    case = Case(job, SearchOptions())
+    found = {one.name: one for one in changes(case, Layout(dp=16, zero_stage=3))}
+    for name, value in TRAINS_OTHERWISE.items():
+        changed = found[name].apply(case).job
+        assert getattr(changed.options, name) == value
+        assert len(changes_training(changed)) == 1
+    other = make_job("small-dense", "2x8:h100-sxm", 32, 4096)
+    names = {one.name for one in changes(Case(other, SearchOptions()), LAYOUT)}
+    assert names.isdisjoint(TRAINS_OTHERWISE)
+
+
+def test_second_copies_that_the_plan_has_are_left_out(make_job):
+    job = make_job("small-dense", "2x8:h100-sxm", 32, 4096).model_copy(
+        update={"runtime": "deepspeed"}
+    )
+    case, layout = Case(job, SearchOptions()), Layout(dp=16, zero_stage=3, hpz=8)
+    (change,) = [one for one in changes(case, layout) if one.name == "hpz"]
+    assert change.text == "without hpz=8"
+    (held,) = [one for one in change.apply(case).options.fix if one.field == "hpz"]
+    assert held.value == 1
