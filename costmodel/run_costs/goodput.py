@@ -98,8 +98,9 @@ def refuse_endless(job: Job) -> None:
     if goodput is None or goodput.fraction >= LEAST_FRACTION:
         return
     if is_lost_with_its_node(job):
+        owner = "an island of this job" if job.islands > 1 else "this job"
         raise SpecError(
-            "a local save is in the memory of two nodes, and this job has one: give --save async "
+            f"a local save is in the memory of two nodes, and {owner} has one: give --save async "
             "and --checkpoint 5GB/s, or more nodes"
         )
     every, nodes = SECONDS_PER_DAY / goodput.failures_per_day, job.islands * job.cluster.num_nodes
