@@ -21,7 +21,12 @@ def time_before_part(jobs: Iterable[Job], limit: Budget) -> Budget:
 
 
 def part_alone(context: SearchContext, priced: Estimate) -> tuple[str, ...]:
-    """A sentence where it is faster, or where that is not known; usually none."""
+    """A sentence where it is faster, or where that is not known; usually none.
+
+    Of an island that outer steps join with others, a part is no answer to the same question.
+    """
+    if context.job.outer is not None:
+        return ()
     work_s = priced.terms.gemm + priced.terms.attention
     found = fastest_island(context, priced.step_time_s, work_s)
     if found is None:

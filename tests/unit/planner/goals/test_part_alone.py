@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.hardware.cluster import BetweenGroups, FabricTier
+from trainplan.costmodel.hardware.cluster import BetweenGroups, FabricTier, NicSpec
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.parameters import parse_varied
@@ -66,6 +67,16 @@ def test_fast_links_say_nothing_and_start_no_search(make_job, monkeypatch):
     job = make_job("llama2-7b", "2x8:h100-sxm", 64)
     monkeypatch.setattr("trainplan.planner.goals.best_part._Timed", None)
     assert said(job, Layout(dp=16, zero_stage=3)) == ()
+
+
+def test_of_an_island_that_outer_steps_join_nothing_is_told(make_job):
+    job = make_job("small-dense", "2x2:h100-sxm", 8)
+    slow = NicSpec(per_node=1, gb_per_s=0.001)
+    group = job.cluster.groups[0].model_copy(update={"nic": slow})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    assert said(job, Layout(dp=4))
+    outer = OuterSpec(islands=2, every=10, gb_per_s=1.0)
+    assert said(job.model_copy(update={"outer": outer}), Layout(dp=4)) == ()
 
 
 def test_islands_are_groups_or_what_lies_below_a_level_of_the_network(make_job):
