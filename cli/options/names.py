@@ -92,7 +92,7 @@ ALLOWED = _names("""
 diloco
 """)
 OUTER_TYPES = _names("""
-fp32 bf16 fp16 int8
+fp32 bf16 fp16 fp8 int8
 """)
 PACKINGS = _names("""
 none greedy balanced

@@ -37,6 +37,7 @@ from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.comparisons.parameters import KNOBS
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
+from trainplan.planner.replan.replan import Saved
 from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 from trainplan.planner.runtimes.key_tables import OTHERS
 from trainplan.planner.settings.combinations import Level
@@ -105,6 +106,8 @@ NAMES: Mapping[str, Iterable[str]] = {
     "OBJECTIVES": get_args(Name),
     "SAVES": get_args(Save),
     "LEVELS": get_args(Level),
+    "SAVED": get_args(Saved),
+    "TAKEN": ("best", "after", "anew", "batch"),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],

@@ -108,7 +108,8 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
     assert "no point is missing, over 2 sizes of the cluster" in fixed.out
     document = plan("search", *rented, "--pareto", "cost,time", "--json").json
     assert sorted(document) == [
-        *("changes_training", "cluster", "complete", "model", "objectives", "options", "points"),
+        *("changes_training", "cluster", "complete", "model", "objectives", "options", "outer"),
+        "points",
         *(
             "release",
             "reserve_bytes",
