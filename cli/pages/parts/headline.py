@@ -230,8 +230,11 @@ def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
 
 
 def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Notes that stand beside the answer: the runtime that was chosen and why, a faster part."""
-    begins = f"runtime {job.runtime}"
+    """Notes that stand beside the answer: the runtime that was chosen and why, a faster part.
+
+    And what is not known to be faster.
+    """
+    begins = (f"runtime {job.runtime}", "not known whether")
     return tuple(note for note in notes if note.startswith(begins) or PART_ALONE in note)
 
 
