@@ -114,7 +114,8 @@ class ReplanDocument(OfJob, Priced):
         if outage.first == "spare nodes":
             return "Spare nodes take their place, and the plan stays as it is."
         if outage.first == "wait":
-            return "Wait for the nodes: that loses least."
+            why = "that loses least" if found.best else "no layout of what is left loads and fits"
+            return f"Wait for the nodes: {why}."
         best = found.after if outage.plan == "after" else found.best
         if best is None:
             return "No layout of what is left loads the checkpoint, is legal and fits."

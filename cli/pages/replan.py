@@ -34,6 +34,8 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     )
     if best:
         yield stacked(*dict.fromkeys((best.checkpoint.sentence, *_changes(best))), _proof(best))
+    elif found.saved == "as-launched":
+        yield "`--saved reshardable` says what loads a checkpoint that was saved for any layout."
     if outage.ways:
         yield stacked(*_times(outage.times))
         yield _ways(outage)

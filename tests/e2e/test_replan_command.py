@@ -52,6 +52,19 @@ def test_spare_nodes_that_are_too_few_are_said(tmp_path):
     assert all(one["name"] != "spare nodes" for one in done.json["ways"])
 
 
+def test_where_nothing_loads_it_says_what_would(tmp_path):
+    path = tmp_path / "plan.json"
+    job = with_value(with_value(SMALLER, "--cluster", "4x1:h100-sxm"), "--model", "gpt2")
+    held = ("--fix", "tp=4", "--fix", "zero_stage=1", "--fix", "pp=1")
+    length = with_value(job, "--seq-length", "1024")
+    assert plan("search", *length, *QUICK, *held, "--output", path).code == 0
+    done = plan("replan", path, "--lost", "1", *TIMES)
+    assert done.code == 2
+    says = "Wait for the nodes: no layout of what is left loads and fits."
+    assert done.out.splitlines()[0] == says
+    assert "`--saved reshardable`" in done.out
+
+
 def test_another_of_its_plans_may_be_taken(made, tmp_path):
     path = tmp_path / "next.json"
     shown = plan("replan", made, "--lost", "1", "--take", "best", "--output", path, "--json").json
