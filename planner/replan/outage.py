@@ -175,7 +175,8 @@ def _sum(*terms: float | None) -> float | None:
 def _break_even_s(first: Way, second: Way) -> float | None:
     """Seconds of repair from which the second, slower to start and faster, loses less.
 
-    Source: derived, where `rate * (repair - ready)` of both is equal.
+    Source: derived: until the repair a way trains `rate * (repair - ready)`, linear in its time;
+    from where both lines cross the faster one trains more.
     """
     if first.ready_s is None or second.ready_s is None or second.rate <= first.rate:
         return None

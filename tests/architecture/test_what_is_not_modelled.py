@@ -21,6 +21,7 @@ TRUE = {
     "offload_modules": "in a search where",
     "offload_activation_layers": "only in memory",
     "dp_replicate": "as measured",
+    "shard": "its traffic is checked by none",
     **dict.fromkeys(("weight_bits", "gradient_bits"), "as measured"),
     "routing": "unless `--option routing=`",
     "gradient_dtype": "unless `--option gradient_dtype=bf16`",

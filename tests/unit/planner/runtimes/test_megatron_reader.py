@@ -325,6 +325,8 @@ def test_every_field_of_a_layout_and_of_a_run_says_where_it_comes_from():
     untold |= {"training.lengths", "training.packing", "training.loss_tokens"}
     untold |= {"layout.tiled_loss", "layout.tiled_mlp", "options.liger"}  # of no Megatron
     untold.add("options.deepep_proxy")  # set by what is installed, not by an argument
+    # of DeepSpeed alone
+    untold |= {"layout.hpz", "layout.shard", "options.weight_bits", "options.gradient_bits"}
     # of torch and PEFT alone
     untold |= {"options.fused_optimizer", "options.adapter_dtype", "options.fsdp_version"}
     # keys of TransformerConfig that have no option
