@@ -21,6 +21,7 @@ from trainplan.costmodel.run_costs import stretch_of
 from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.cluster_sizes import (
+    ending,
     island_jobs,
     longest_step,
     lower_bound_of,
@@ -253,7 +254,7 @@ def best_part(context: SearchContext) -> Reached:
     if name == "energy" and not is_heterogeneous(context.job.cluster):
         context, settings = settings_of_fastest(context)
     choice = _Choice(context)
-    every = (context.job,) if context.options.whole_cluster else part_jobs(context.job)
+    every = ending([context.job]) if context.options.whole_cluster else part_jobs(context.job)
     for part in _in_order(context, choice, every):
         share = 1.0 if len(every) == 1 else SHARES[_place(context.job, part.context.job)]
         choice.search(part, part_of(context.budget, share))

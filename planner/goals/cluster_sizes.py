@@ -20,6 +20,7 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.run_costs import (
     longest_step_seconds,
     price_per_second,
+    refuse_endless,
     run_steps,
     stretch_of,
 )
@@ -35,10 +36,23 @@ MOST_COMBINED = 64
 
 
 def part_jobs(job: Job) -> tuple[Job, ...]:
-    """The job on every part of its cluster that is tried, fewest GPUs first."""
+    """The job on every part of its cluster that is tried, fewest GPUs first; as `ending`."""
     parts = {_kinds(one): one for one in _parts(job.cluster)}  # of equal ones the last
     ordered = sorted(parts.values(), key=lambda cluster: cluster.num_gpus)
-    return tuple(job.model_copy(update={"cluster": cluster}) for cluster in ordered)
+    return ending(job.model_copy(update={"cluster": cluster}) for cluster in ordered)
+
+
+def ending(jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Those whose run ends, whatever fails.
+
+    Raises:
+        SpecError: None does.
+    """
+    every = tuple(jobs)
+    kept = tuple(job for job in every if np.isfinite(stretch_of(job)))
+    if not kept:
+        refuse_endless(max(every, key=lambda job: job.num_gpus))
+    return kept
 
 
 def island_jobs(job: Job) -> tuple[Job, ...]:

@@ -24,7 +24,13 @@ from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.documents import Document, OfJob, Priced, WrittenLayout, of_job, of_priced
 from trainplan.planner.goals.after_even import check_uneven
-from trainplan.planner.goals.cluster_sizes import island_jobs, longest_step, part_jobs, scale_of
+from trainplan.planner.goals.cluster_sizes import (
+    ending,
+    island_jobs,
+    longest_step,
+    part_jobs,
+    scale_of,
+)
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
 from trainplan.planner.plan import Name, SearchOptions
@@ -97,7 +103,7 @@ def pareto(
     context = SearchContext.of(job, options, measured, budget or Unlimited())
     check_uneven(context, pareto=True)
     both = set(objectives) == {"time", "memory"}
-    jobs = (job, *island_jobs(job)) if both else part_jobs(job)
+    jobs = ending((job, *island_jobs(job))) if both else part_jobs(job)
     points: list[Point] = []
     sizes: set[int] = set()
     for one in sorted(jobs, key=lambda job: is_heterogeneous(job.cluster)):

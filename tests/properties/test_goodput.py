@@ -170,3 +170,27 @@ def test_more_failures_or_a_slower_save_never_train_more(plain, seed):
         more = stated["spare_nodes"] + 1
         spared = goodput_of(with_failures(plain, **stated | {"spare_nodes": more}))
         assert spared.fraction >= found.fraction
+
+
+@pytest.mark.parametrize("name", ["time", "cost", "energy", "gpus"])
+def test_parts_on_which_the_run_does_not_end_are_no_answer(plain, name):
+    """One node has no other that a local save could lie on: of two, both are used."""
+    local = with_failures(plain, mtbf_node_days=30.0, save="local")
+    assert stretch_of(local) < np.inf
+    plan = search(local, SearchOptions(objective=name, **ALONE))
+    assert plan.job.cluster == local.cluster
+    nodes = tuple(one.model_copy(update={"num_nodes": 1}) for one in local.cluster.groups)
+    cluster = local.cluster.model_copy(update={"groups": nodes})
+    alone = local.model_copy(update={"cluster": cluster})
+    for whole in (False, True):
+        options = SearchOptions(objective=name, whole_cluster=whole, **ALONE)
+        if not (whole and name == "time"):  # a step of it has a price
+            with pytest.raises(SpecError, match="has one: give --save async"):
+                search(alone, options)
+
+
+@pytest.mark.parametrize("pair", [("cost", "time"), ("time", "memory"), ("energy", "gpus")])
+def test_no_choice_is_one_of_a_run_that_does_not_end(plain, pair):
+    local = with_failures(plain, mtbf_node_days=30.0, save="local")
+    points = pareto(local, pair).points
+    assert points and {one.num_gpus for one in points} == {local.cluster.num_gpus}
