@@ -127,14 +127,17 @@ def across_seconds_per_byte(operation: str, group: Group, bus: FloatColumn) -> F
 
     A ring passes a tensor on by all NICs of the group's members in a domain together. In an
     all-to-all, whose tensor is that of one rank, every rank sends its own part for all ranks of
-    other domains by its one NIC, beside what stays inside.
+    other domains by its one NIC, beside what stays inside; what is for another rail of a rail-only
+    network before that by a link.
     Source: derived; NCCL v2.19.3 `src/enqueue.cc`, an all-to-all is a send to every rank, and
     nccl-tests doc/PERFORMANCE.md for the tensors; DeepSeek-V3, arXiv:2412.19437, section 3.2.2.
     """
     nic = group.nic_bytes_per_second
     if operation == "alltoall":
         inside, outside = group.inside - 1, group.size - group.inside
-        return np.asarray(np.maximum(inside / bus, outside * group.inside / nic) / group.size)
+        sent = outside * group.inside / group.exchange_bytes_per_second
+        sent = sent + outside * group.forward_seconds_per_byte
+        return np.asarray(np.maximum(inside / bus, sent) / group.size)
     wire = np.where(group.inside > 1, np.minimum(bus, nic), nic)
     return bus_factor(operation, group.size) / wire
 

@@ -18,11 +18,11 @@ DEFAULT_PROXY = "uccl"
 
 
 def exchange_speed(machine: Machine, group: Group) -> FloatColumn:
-    """Bytes per second that one rank sends to other nodes in a plain all-to-all.
+    """Bytes per second that one rank sends to other nodes in an all-to-all, on their rails.
 
     Source: `alltoall_proxied_bytes_per_second`, that of one proxy; else its adapters.
     """
-    speed = group.nic_bytes_per_second / group.inside
+    speed = group.exchange_bytes_per_second / group.inside
     if not machine.by_proxies:
         return speed
     return np.minimum(speed, machine.constants.alltoall_proxied_bytes_per_second)
@@ -51,4 +51,6 @@ def proxied_seconds(
     if (proxy or DEFAULT_PROXY) == "nvshmem":
         start, message = 0.0, constants.nvshmem_message_bytes * group.nodes
     posted = messages * message / machine.adapter_bytes_per_second
-    return np.asarray(start + np.maximum(posted, sent * group.inside / group.nic_bytes_per_second))
+    return np.asarray(
+        start + np.maximum(posted, sent * group.inside / group.exchange_bytes_per_second)
+    )

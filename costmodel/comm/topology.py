@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.comm.rails import off_rail
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import is_torn
 from trainplan.costmodel.machine import Machine, stride_column
@@ -33,7 +34,13 @@ class Group:
     nodes: FloatColumn
     """Domains it spans."""
     nic_bytes_per_second: FloatColumn
-    """Sustained scale-out bandwidth of all members in one domain together."""
+    """Sustained scale-out bandwidth of all members in one domain together, of rings and messages:
+    with what they send to other rails."""
+    exchange_bytes_per_second: FloatColumn
+    """As `nic_bytes_per_second`, of all-to-alls on their own rails."""
+    forward_seconds_per_byte: FloatColumn
+    """Of each byte that a rank sends to other domains in an all-to-all: on the links of its own,
+    to the GPU on the rail of the receiver."""
     fabric_seconds: FloatColumn
     """Extra latency of the switch tiers it crosses."""
 
@@ -43,7 +50,9 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
 
     Every member drives its own rail, so a group with several members in a domain uses as many NICs.
     Source: n members of a domain send by n rails, so the group has n times the bandwidth of one
-    NIC; SimAI's nic_ratio tables of NCCL's rail-aligned rings measure the same.
+    NIC; SimAI's nic_ratio tables of NCCL's rail-aligned rings measure the same. What is for
+    another rail goes over a link first, then by the NIC: 1 / b + f / b_link seconds a byte, after
+    arXiv:2307.12169.
     """
     inside, nodes = _spread(machine, size, stride)
     slowdown = np.ones(len(size))
@@ -53,7 +62,13 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
         slowdown = np.where(leaves, np.maximum(slowdown, tier.oversubscription), slowdown)
         latency = latency + leaves * tier.latency_us * 1e-6
     nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside / slowdown
-    return Group(size, inside, stride, nodes, nic, latency)
+    exchange, forward = nic, np.zeros(len(size))
+    if machine.rails:
+        places = (machine.domain_gpus, machine.rails, machine.num_gpus)
+        ring, others = off_rail(size, stride, *places)
+        link = link_speed(machine, stride)
+        nic, forward = nic / (1 + ring * nic / inside / link), others / link
+    return Group(size, inside, stride, nodes, nic, exchange, forward, latency)
 
 
 def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntColumn, FloatColumn]:

@@ -152,6 +152,11 @@ class NicSpec(Spec):
         return self.transport in POSTED_BY_HOST
 
 
+Network = Literal["any-to-any", "rail-only"]
+"""What the scale-out network joins: every two GPUs, or those of one place in every scale-up domain
+(Wang et al., arXiv:2307.12169)."""
+
+
 class FabricTier(Spec):
     """One level of the scale-out network, inner to outer."""
 
@@ -246,6 +251,9 @@ class ClusterSpec(Spec):
     """At least one."""
     fabric: tuple[FabricTier, ...] = ()
     """Levels of the scale-out network, inner to outer; empty: no bottleneck above the NICs."""
+    network: Network = "any-to-any"
+    """`rail-only`: nothing joins rails, and what is for another one passes through the sender's
+    scale-up domain first."""
     currency: str = "USD"
     """Of `price_per_gpu_hour`."""
     pue: float | None = Field(default=None, ge=1.0, le=10.0)

@@ -33,7 +33,7 @@ from trainplan.costmodel.profiles import Profile
 
 LEAST = (
     *("domain_gpus", "memory_bytes", "memory_bytes_per_second", "host_bytes_per_second"),
-    "gpus_per_node",
+    *("gpus_per_node", "rails"),
 )
 """What unlike node groups have together: the least that any has."""
 
@@ -118,6 +118,7 @@ def _group_machine(
         adapter_bytes_per_second=_adapter(group, spec),
         by_proxies=cluster.by_proxies,
         fabric=cluster.fabric,
+        rails=_rails(cluster, index, spec, trace),
         host_bytes_per_second=host_link(group, spec.host_gb_per_s.value * GB),
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_second=linear.peak_flop_per_second,
@@ -158,6 +159,40 @@ def _group_link_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
         return ()
     reach = min(group.num_gpus for group in cluster.groups)
     return (FabricTier(reach_gpus=reach, latency_us=cluster.between_groups.latency_us),)
+
+
+def _rails(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenance]) -> int:
+    """Rails of one domain of a rail-only network: one for each adapter, at most one for each GPU.
+
+    Raises:
+        SpecError: GPUs share adapters unevenly, or domains of the groups have unlike rails.
+    """
+    group = cluster.groups[index]
+    domain = group.domain_gpus(spec)
+    if cluster.network != "rail-only" or cluster.num_gpus <= domain:
+        return 0
+    adapters = min(group.nic.per_node, group.gpus_per_node) if group.nic else group.gpus_per_node
+    rails, rest = divmod(domain * adapters, group.gpus_per_node)
+    first = cluster.groups[0]
+    if rest or domain % rails:
+        raise SpecError(
+            f"groups[{index}] of cluster {cluster.name!r} has {domain} GPUs in a scale-up domain "
+            f"and {adapters} adapters for {group.gpus_per_node} GPUs, which makes no equal rails: "
+            "give a nic.per_node that divides the GPUs, or leave out `network: rail-only`"
+        )
+    if domain != first.domain_gpus(catalog.device(first)):
+        raise SpecError(
+            f"groups of cluster {cluster.name!r} have scale-up domains of unlike size, so no rail "
+            "joins them: leave out `network: rail-only`"
+        )
+    trace.append(
+        Provenance(
+            "rail-only network",
+            "assumed",
+            f"{rails} rails: what is for another one passes over a link first, arXiv:2307.12169",
+        )
+    )
+    return rails
 
 
 def _adapter(group: NodeGroup, spec: GpuSpec) -> float:

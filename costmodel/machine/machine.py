@@ -41,6 +41,8 @@ class Machine:
     by_proxies: bool
     """Does the host post what GPUs send to other nodes?"""
     fabric: tuple[FabricTier, ...]
+    rails: int
+    """Of one scale-up domain, in a network that joins no rails; 0: it joins all GPUs."""
     host_bytes_per_second: float
     """To host memory, one direction."""
     gpus_per_node: int

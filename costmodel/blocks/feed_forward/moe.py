@@ -260,7 +260,8 @@ def _dispatch_or_combine(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn
     Source: derived; every token goes to top-k experts at random. A plain all-to-all sends a copy
     for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
     each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2), whose tensor ranks are
-    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group. The rank or
+    destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group; it sends to
+    the rank of its own place there, so stays on its rail of a rail-only network. The rank or
     node that receives most ends last; of a group that a border cuts, so does its smaller part.
     """
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
@@ -277,6 +278,7 @@ def _dispatch_or_combine(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn
     leaving = nodes * (1 - links.inside / links.size)
     leaving = np.where(once, np.minimum(leaving, links.nodes - 1), leaving)
     outside = token * leaving / exchange_speed(machine, links)
+    outside = outside + token * leaving * links.forward_seconds_per_byte * ~once
     if machine.by_proxies and shapes.traits.experts.dispatcher_across != "alltoall":
         row = float(shapes.storage * routing.hidden)
         proxy, messages = shapes.job.options.deepep_proxy, routing.local_tokens * leaving
