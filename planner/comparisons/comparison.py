@@ -72,7 +72,7 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
     """
     before, after = _side(first, one, "first"), _side(second, other, "second")
     steps = before.estimate.step_time_s, after.estimate.step_time_s
-    tokens = real_tokens_per_step(second.job.training) / real_tokens_per_step(first.job.training)
+    tokens = [one.job.islands * real_tokens_per_step(one.job.training) for one in (first, second)]
     same = before.job == after.job
     return Comparison(
         first=before,
@@ -82,7 +82,7 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
         ),
         layout=layout_differences(before, after),
         terms=term_differences(before.estimate, after.estimate),
-        throughput_ratio=tokens * steps[0] / steps[1],
+        throughput_ratio=tokens[1] / tokens[0] * steps[0] / steps[1],
         probability_second_faster=(
             probability_faster(other, steps[1], one, steps[0]) if same else None
         ),

@@ -3,6 +3,7 @@
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.cases.case import Case, with_batch, with_gpus
 from trainplan.planner.comparisons.comparison import compare
@@ -66,3 +67,13 @@ def test_the_terms_of_any_two_layouts_sum_to_their_difference(case, legal_table)
         found = compare(case, table.row(0), case, table.row(row))
         whole = found.second.estimate.step_time_s - found.first.estimate.step_time_s
         assert sum(t.difference_s for t in found.terms) == pytest.approx(whole, rel=1e-9, abs=1e-12)
+
+
+def test_throughput_is_of_all_islands(case):
+    """A job on islands is that of one of them."""
+    joined = case.with_job(
+        case.job.model_copy(update={"outer": OuterSpec(islands=2, every=100, gb_per_s=1e6)})
+    )
+    found = compare(case, ONE, joined, ONE)
+    steps = found.first.estimate.step_time_s / found.second.estimate.step_time_s
+    assert found.throughput_ratio == pytest.approx(2 * steps)
