@@ -232,7 +232,7 @@ LIGHTER = (
 """Of one field the first that helps is offered."""
 
 
-def with_setting(case: Case, name: str, value: str | int | None) -> Case:
+def with_setting(case: Case, name: str, value: str | float | None) -> Case:
     """A setting of the runtime, as `--option` takes it, beside those of the job; None drops it."""
     options = replaced(case.job.options, **{name: value})
     return case.with_job(replaced(case.job, options=options))

@@ -3,7 +3,6 @@
 checkpoint_move: what a checkpoint of one plan needs before another can load it.
 checkpoint_note: what the checkpoints of a launch can be loaded by.
 CheckpointMove: a checkpoint of one plan in the hands of another.
-Loadable: fields of layouts that may differ where one loads a checkpoint of another.
 loadable: what may differ from a layout that saved.
 Loads: as it is, after a command, weights alone, no, or not known.
 SAVE_STEPS: field of a reading, the steps between two saves.
@@ -15,7 +14,6 @@ with_saves_read: a reading with what its launch says of saves.
 
 from trainplan.planner.operations.checkpoints import (
     CheckpointMove,
-    Loadable,
     Loads,
     checkpoint_move,
     checkpoint_note,

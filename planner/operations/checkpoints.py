@@ -10,14 +10,11 @@ from typing import Any, Literal
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.runtimes import traits_of
 
 Row = Mapping[str, Any]
 Loads = Literal["as it is", "after", "weights alone", "no", "not known"]
 """Whole and at once; after a command; without states of the optimizer; never; not looked up."""
-BUCKET_REPLICAS = 40
-"""Replicas up to which a gradient bucket has its least size: it holds a million elements for each.
-
-Source: Megatron-LM @d98e8a64 core/distributed/distributed_data_parallel.py, bucket_size."""
 NO_WEIGHTS = frozenset(
     ("name", "model_type", "read_by_fields", "rope_theta", "rope_scaling", "trained")
 )
@@ -62,6 +59,8 @@ class Loadable:
     """That command is a run under the layout that saved, or under one that loads as it is."""
     zero_stages: tuple[int, ...]
     """Under which is saved in the same way."""
+    bucket_mb: float | None
+    """Size of gradient buckets that others have to state; null: any, or it is stated."""
 
 
 @cache
@@ -87,8 +86,14 @@ def loadable(job: Job, layout: Layout) -> Loadable | None:
         return None
     as_it_is = frozenset((*_table()["neutral"], *kind["free"]))
     after: Row = kind.get("after", {"fields": ()})
+    size, traits = _bucket(job, layout), traits_of(job)
+    even = "even_buckets" in kind and size < math.inf and not job.options.bucket_mb
     return Loadable(
-        as_it_is, as_it_is.union(after["fields"]), after.get("runs", False), kind["stages"]
+        as_it_is,
+        as_it_is.union(after["fields"]),
+        after.get("runs", False),
+        kind["stages"],
+        size * traits.gradients.message_bytes / 2**20 if even else None,
     )
 
 
@@ -155,14 +160,17 @@ def _resharded(kind: Row, before: tuple[Job, Layout], later: tuple[Job, Layout])
     return CheckpointMove("after", why, (after["command"],), kind["source"])
 
 
-def _bucket(job: Job, layout: Layout) -> tuple[float, int]:
-    """What gives gradient buckets their size: MiB that are stated, all in one, or replicas.
+def _bucket(job: Job, layout: Layout) -> float:
+    """Gradients of a bucket; infinite: all are in one, as none is reduced beside passes.
 
-    Source: as `BUCKET_REPLICAS`, lines 131 to 137.
+    Source: Megatron-LM @d98e8a64 core/distributed/distributed_data_parallel.py, bucket_size, lines
+    131 to 137; without a stated size that of `RuntimeTraits.usual_bucket_mb`.
     """
-    whole = job.options.overlap_grad_reduce is False
-    stated = math.inf if whole else job.options.bucket_mb or 0.0
-    return stated, 0 if stated else max(BUCKET_REPLICAS, layout.dp * layout.cp)
+    if job.options.overlap_grad_reduce is False:
+        return math.inf
+    traits = traits_of(job)
+    usual = traits.usual_bucket_mb(layout.dp * layout.cp) * 2**20
+    return traits.bucket_elements(job) or round(usual / traits.gradients.message_bytes)
 
 
 def _converted(before: Row, after: Row, runtime: str) -> CheckpointMove:

@@ -11,8 +11,8 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.planner.cases import Case, with_batch
-from trainplan.planner.operations import CheckpointMove, Loadable, checkpoint_move, loadable
+from trainplan.planner.cases import Case, with_batch, with_setting
+from trainplan.planner.operations import CheckpointMove, checkpoint_move, loadable
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions import estimate, search
 from trainplan.planner.replan.kept import batches_near, held_choices, kept_plan
@@ -106,8 +106,12 @@ def replan(
         return question.answer(question.fastest(EVERY), None, None)
     stages = fields.zero_stages
     if saved == "reshardable":
-        fields = Loadable(fields.after, fields.after, under_the_first=False, zero_stages=stages)
+        fields = replace(fields, as_it_is=fields.after, under_the_first=False, bucket_mb=None)
     first = _loading(question.fastest(fields.as_it_is, stages), "as it is")
+    if first is None and fields.bucket_mb:
+        question = replace(question, bucket_mb=fields.bucket_mb)
+        first = _loading(question.fastest(fields.as_it_is, stages), "as it is")
+        question = replace(question, bucket_mb=None)
     second = None
     if fields.after != fields.as_it_is and (first or not fields.under_the_first):
         second = _loading(question.fastest(fields.after, stages), "after")
@@ -135,11 +139,14 @@ class _Question:
     workers: Workers
     saved: Saved
     batch: int | None
+    bucket_mb: float | None = None
+    """Size that gradient buckets are to have; null: as the job says."""
 
     @property
     def changed(self) -> Case:
-        """With the stated batch, on the cluster of the plan before."""
-        return self.case if self.batch is None else with_batch(self.case, self.batch)
+        """With the stated batch and buckets, on the cluster of the plan before."""
+        case = self.case if self.batch is None else with_batch(self.case, self.batch)
+        return with_setting(case, "bucket_mb", self.bucket_mb) if self.bucket_mb else case
 
     def fastest(
         self, free: frozenset[str], zero_stages: Sequence[int] = range(4)
@@ -199,6 +206,8 @@ class _Question:
         move, back = checkpoint_move(*first, *second), checkpoint_move(*second, *first)
         if self.saved == "reshardable" and move.loads == "after":
             move = replace(move, loads="as it is", why="saved so that it reshards", commands=())
+        if self.bucket_mb and move.loads == "as it is":
+            move = replace(move, why=f"bucket_mb={self.bucket_mb:g} keeps gradient buckets alike")
         before, after = (one.training.global_batch_size for one in (self.case.job, plan.job))
         changes = [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
         if before != after:
@@ -237,7 +246,8 @@ class _Question:
 
 def _speed(job: Job, candidate: Candidate) -> float:
     """Tokens per second of the whole job."""
-    return real_tokens_per_step(job.training) / candidate.estimate.step_time_s
+    tokens = job.islands * real_tokens_per_step(job.training)
+    return tokens / candidate.estimate.step_time_s
 
 
 def _faster(best: Resumed | None, others: tuple[Resumed | None, ...]) -> Iterator[Resumed | None]:

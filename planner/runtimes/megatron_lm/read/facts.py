@@ -187,4 +187,5 @@ def words(condition: str) -> str:
 
 @cache
 def _flags() -> Mapping[str, str]:
-    return {option.dest: flag for flag, option in reversed(list(options().items()))}
+    named = sorted(options().values(), key=lambda one: one.flag[2:].replace("-", "_") == one.dest)
+    return {option.dest: option.flag for option in named}

@@ -56,6 +56,7 @@ IGNORED: tuple[tuple[str, str], ...] = (
     (keys.FP4_RECIPE, keys.FP4),
     (keys.WINDOW_SKIPS, keys.WINDOW),
     (keys.LOSS_KERNEL, keys.LOSS_FUSION),
+    ("async_save", "use_persistent_ckpt_worker"),
 )
 """An option, and without what it does nothing."""
 NO_EFFECT = {

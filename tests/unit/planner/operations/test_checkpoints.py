@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.operations import checkpoint_move, checkpoint_note
+from trainplan.planner.operations import checkpoint_move, checkpoint_note, loadable
 from trainplan.planner.runtimes import EXPORTERS
 
 TABLE = tomllib.loads(
@@ -155,3 +155,20 @@ def test_buckets_of_a_stated_size_are_even_under_any_replicas(options, loads):
     own = job().model_copy(update={"options": RuntimeOptions.model_validate(options)})
     assert moved({"dp": 64}, {"dp": 128}, own, own).loads == loads
     assert moved({"dp": 64}, {"dp": 128}, own, job()).loads == "after"
+
+
+def test_buckets_of_bridge_have_one_size_under_any_replicas():
+    """resolve_ddp_bucket_size is Megatron-LM's; Bridge states 128 Mi elements for every launch."""
+    assert moved({"dp": 64}, {"dp": 128}, job("megatron-bridge"), job("megatron-bridge")).loads == (
+        "as it is"
+    )
+
+
+def test_a_size_that_is_stated_as_it_was_is_even():
+    """max(40 M, 1 M * 64 replicas) elements of 4 bytes."""
+    found = loadable(job(), Layout(dp=64, zero_stage=1)).bucket_mb
+    assert found == 64e6 * 4 / 2**20
+    own = job().model_copy(update={"options": RuntimeOptions(bucket_mb=found)})
+    assert moved({"dp": 64}, {"dp": 128}, job(), own).loads == "as it is"
+    assert loadable(own, Layout(dp=64, zero_stage=1)).bucket_mb is None
+    assert loadable(job("torchtitan"), Layout(dp=64, zero_stage=1)).bucket_mb is None

@@ -131,3 +131,24 @@ def test_its_document_is_a_plan_that_is_priced_the_same(make_job):
         job, layout = chosen_from_json(json.dumps(plan_json(one.plan), default=str))
         again = estimate(job, layout, memory_margin=case.margin)
         assert again.step_time_s == one.plan.best.estimate.step_time_s
+
+
+def test_more_than_forty_replicas_go_on_with_buckets_of_the_same_size(make_job):
+    """Megatron sizes them by replicas; where they are stated as they were, the checkpoint loads."""
+    job = make_job("small-dense", "6x8:h100-sxm", 480)
+    case = Case(job, SearchOptions(search_options="none"))
+    found = replanned(case, Layout(dp=48, zero_stage=1)).best
+    assert found.checkpoint.loads == "as it is"
+    assert found.plan.best.layout.dp == 40
+    assert found.plan.job.options.bucket_mb == 48e6 * 4 / 2**20
+    assert "bucket_mb=183.105" in found.checkpoint.sentence
+    grown = left_of(job.cluster, [])
+    small = case.with_job(job.model_copy(update={"cluster": with_nodes(job.cluster, 2)}))
+    more = replan(small, Layout(dp=16, zero_stage=1), grown, Unlimited()).best
+    assert more.checkpoint.loads == "as it is"
+    assert more.plan.best.layout.dp * more.plan.best.layout.cp == 48
+
+
+def with_nodes(cluster, count):
+    group = cluster.groups[0].model_copy(update={"num_nodes": count})
+    return cluster.model_copy(update={"groups": (group,)})

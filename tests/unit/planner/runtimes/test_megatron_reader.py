@@ -368,6 +368,14 @@ def test_ways_to_offload_without_a_price_are_named(more, dest):
     assert f"ignored_{dest}" in causes(read(f"--{idle}"), "ignored")
 
 
+def test_saves_are_asked_for_by_their_usual_name_and_with_their_worker():
+    """arguments.py:1814: without its worker --async-save is switched off."""
+    assert "ignored_async_save" in causes(read("--async-save"), "ignored")
+    assert not causes(read("--async-save --use-persistent-ckpt-worker"), "ignored")
+    lacking = next(one for one in read("--save /x").problems if one.cause == "save_needs_interval")
+    assert "--save needs --save-interval: add that" in lacking.says
+
+
 def test_a_release_is_that_of_the_container_or_what_is_stated():
     image = word("--container-image=nvcr.io/nvidia/nemo:26.04.01")
     run = replace(launch(LLAMA + VOCABULARY), container=image)
