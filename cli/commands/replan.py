@@ -41,24 +41,17 @@ NOTHING = 2
 
 
 OUTPUT = click.option("-o", "--output", type=PATH, help="Also write the new plan here.")
+DURATIONS = {
+    "--since-save": "Training since the last save, which is lost: 12m. [default: half of the "
+    "interval]",
+    "--restart": "From when a start is decided until training goes on: 10m. [default: the "
+    "cluster's]",
+    "--repair": "Until the nodes are back: 2h. [default: the cluster's]",
+}
 OUTAGE = (
-    click.option(
-        "--since-save",
-        callback=parameters.second_count,
-        metavar="DURATION",
-        help="Training since the last save, which is lost: 12m. [default: half of the interval]",
-    ),
-    click.option(
-        "--restart",
-        callback=parameters.second_count,
-        metavar="DURATION",
-        help="From when a start is decided until training goes on: 10m. [default: the cluster's]",
-    ),
-    click.option(
-        "--repair",
-        callback=parameters.second_count,
-        metavar="DURATION",
-        help="Until the nodes are back: 2h. [default: the cluster's]",
+    *(
+        click.option(name, callback=parameters.second_count, metavar="DURATION", help=text)
+        for name, text in DURATIONS.items()
     ),
     click.option(
         "--spare-nodes",
@@ -142,7 +135,7 @@ def command(
             "--spare-nodes 0` plans with them in place"
         )
     taken: Resumed | None = getattr(answered, take or costs.plan)
-    way = next_part(_next(destination)) if taken else None
+    way = next_part(_next(destination.output)) if taken else None
     document = ReplanDocument.of(answered, costs).json()
     parts = [*screen(answered, costs), *([way] if way else [])]
     answer(document, parts, as_json=destination.as_json)
@@ -154,8 +147,8 @@ def command(
     destination.write_report(plan_json(taken.plan), measured)
 
 
-def _next(destination: "Destination") -> str:
+def _next(output: Path | None) -> str:
     """How the plan is launched."""
-    path = shlex.quote(str(destination.output or "next.json"))
-    export = f"plan export {path} --launcher torchrun --output-dir launch"
-    return export if destination.output else f"add `--output next.json`, then: {export}"
+    first = "" if output else "add `--output next.json`, then: "
+    path = shlex.quote(str(output or "next.json"))
+    return f"{first}plan export {path} --launcher torchrun --output-dir launch"

@@ -5,11 +5,10 @@ from typing import Any, Literal, Self
 
 from trainplan.cli.words import gib, plural, seconds, setting_words
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.run_costs import Goodput
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.documents import Document, Notes, OfJob, Priced, of_job, of_priced
-from trainplan.planner.launch_checks import LaunchCheck
+from trainplan.planner.launch_checks import LaunchCheck, LaunchSaves
 from trainplan.planner.runtimes import Origin, SettingChange
 from trainplan.planner.shell import Place
 from trainplan.planner.shell import Verdict as ProblemVerdict
@@ -47,20 +46,6 @@ class FieldEntry(Placed):
     """In the runtime's own words."""
     file: str | None
     line: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saves(Document):
-    """Of a launch on a cluster that states its failures."""
-
-    steps: int | None
-    """Between two saves; null: what was read does not say it."""
-    best_steps: int
-    """At which most of the time trains."""
-    goodput: Goodput
-    """As in `spent` of a plan, with saves as the launch has them; else as often as is best."""
-    best: Goodput
-    """Saved as often as is best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +115,7 @@ class CheckDocument(Document):
     """In memory; null where it, or a part of the model, is not priced."""
     estimate: Estimate | None
     """As in a plan; null where the layout breaks a rule."""
-    saves: Saves | None
+    saves: LaunchSaves | None
     """How often it saves; null: its cluster states no failures, or it is not priced."""
     fields: tuple[FieldEntry, ...]
     """Each field that was read: `name`, `value`, `origin` (`stated`, `default`, `derived`,
@@ -168,7 +153,6 @@ class CheckDocument(Document):
             job=job and OfJob(**of_job(job)),
             layout=job and reading.layout,
             fields=tuple(FieldEntry.of_fields(one, **_at(one.place)) for one in reading.fields),
-            saves=found.saves and Saves.of_fields(found.saves),
             lints=tuple(Lint.of_fields(one, changes=one.fields) for one in found.lints),
             edits=tuple(
                 Edit.of_fields(

@@ -116,7 +116,7 @@ class ReplanDocument(OfJob, Priced):
         if outage.first == "wait":
             why = "that loses least" if found.best else "no layout of what is left loads and fits"
             return f"Wait for the nodes: {why}."
-        best = found.after if outage.plan == "after" else found.best
+        best: ResumedPlan | None = getattr(found, outage.plan)
         if best is None:
             return "No layout of what is left loads the checkpoint, is legal and fits."
         gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus

@@ -6,12 +6,18 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.documents import ReplanDocument
-from trainplan.cli.pages.parts.headline import estimate_line
+from trainplan.cli.pages.parts.headline import estimate_line, lasting
 from trainplan.cli.words import layout_line, percent, plural
-from trainplan.costmodel.base import long_unit
 from trainplan.planner.replan import Outage, Replan, Resumed, Times
 
 UNKNOWN = "not known"
+OFFERS = {
+    "best": "Without a step for the checkpoint",
+    "after": "With one more step for the checkpoint",
+    "anew": "If the checkpoint did not matter",
+    "batch": "With {:,} sequences a step",
+}
+"""What the plans of a `Replan` are offered with."""
 WORDS = {
     "wait": "wait for them",
     "spare nodes": "spare nodes in their place",
@@ -23,7 +29,7 @@ WORDS = {
 
 def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     """What to do, the plan for it, what the outage costs, and what else there is."""
-    best = found.after if outage.plan == "after" else found.best
+    best: Resumed | None = getattr(found, outage.plan)
     style = "bold green" if best or outage.first else "bold red"
     yield Text(ReplanDocument.sentence(found, outage), style=style)
     before = found.before
@@ -33,27 +39,23 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         *(_lines("next", best) if best else ()),
     )
     if best:
-        yield stacked(*dict.fromkeys((best.checkpoint.sentence, *_changes(best))), _proof(best))
+        sure = "Proved fastest of all" if best.proved else "Not proved fastest of those"
+        alike = "with even stages, or those of before, that load so"
+        yield stacked(*_remarks(best), f"{sure} {alike}; `plan search` tries uneven ones.")
     elif found.saved == "as-launched":
         yield "`--saved reshardable` says what loads a checkpoint that was saved for any layout."
     if outage.ways:
         yield stacked(*_times(outage.times))
         yield _ways(outage)
         yield stacked(*_verdicts(outage))
-    for name in ("best", "after", "anew", "batch"):
+    for name, words in OFFERS.items():
         one: Resumed | None = getattr(found, name)
         if one and one is not best:
-            yield stacked(
-                f"{_offer(name, one)}: `--take {name}`.",
-                *_lines("  it", one),
-                *dict.fromkeys((one.checkpoint.sentence, *_changes(one))),
-            )
-
-
-def _proof(best: Resumed) -> str:
-    alike = "with even stages, or those of before, that load so"
-    sure = "Proved fastest of all" if best.proved else "Not proved fastest of those"
-    return f"{sure} {alike}; `plan search` tries uneven ones."
+            job = one.plan.job
+            offer = words.format(job.training.global_batch_size)
+            speed = f"{percent(one.rate)} of the plan's speed on {job.cluster.num_gpus:,} GPUs"
+            line = f"{offer}: {speed}: `--take {name}`."
+            yield stacked(line, *_lines("  it", one), *_remarks(one))
 
 
 def _lines(name: str, one: Resumed) -> Iterator[str]:
@@ -62,24 +64,14 @@ def _lines(name: str, one: Resumed) -> Iterator[str]:
     yield f"  {estimate_line(best.estimate, job)}"
 
 
-def _changes(one: Resumed) -> Iterator[str]:
-    """What of the notes of its plan changes the training."""
-    yield from (f"{note[0].upper()}{note[1:]}." for note in one.changes)
-
-
-def _offer(name: str, one: Resumed) -> str:
-    speed = f"{percent(one.rate)} of the plan's speed on {one.plan.job.cluster.num_gpus:,} GPUs"
-    batch = one.plan.job.training.global_batch_size
-    return {
-        "best": f"Without a step for the checkpoint: {speed}",
-        "after": f"With one more step for the checkpoint: {speed}",
-        "anew": f"If the checkpoint did not matter: {speed}",
-        "batch": f"With {batch:,} sequences a step: {speed}",
-    }[name]
+def _remarks(one: Resumed) -> dict[str, None]:
+    """How the checkpoint loads, and what changes the training: each once."""
+    changes = (f"{note[0].upper()}{note[1:]}." for note in one.changes)
+    return dict.fromkeys((one.checkpoint.sentence, *changes))
 
 
 def _times(times: Times) -> Iterator[str]:
-    since = f"Lost anyway: {long(times.since_save_s)} of training since the last save"
+    since = f"Lost anyway: {lasting(times.since_save_s)} of training since the last save"
     yield f"{since}{f' ({times.assumed})' if times.assumed else ''}."
     if times.restart_s is None:
         yield "How long a restart takes is not stated: `--restart 10m`."
@@ -91,9 +83,9 @@ def _ways(outage: Outage) -> Part:
     rows = [
         (
             WORDS[one.name],
-            UNKNOWN if one.ready_s is None else long(one.ready_s),
+            UNKNOWN if one.ready_s is None else lasting(one.ready_s),
             percent(one.rate),
-            UNKNOWN if one.lost_s is None else long(one.lost_s),
+            UNKNOWN if one.lost_s is None else lasting(one.lost_s),
         )
         for one in outage.ways
     ]
@@ -105,7 +97,7 @@ def _verdicts(outage: Outage) -> Iterator[Part]:
     """From which time away a way is better, and whether a spare node pays."""
     for one in outage.ways:
         if one.name != "spare nodes" and one.least_repair_s is not None:
-            away = long(one.least_repair_s)
+            away = lasting(one.least_repair_s)
             to = WORDS[one.name]
             yield f"{to[0].upper()}{to[1:]}: better where they are away for more than {away}."
     if spare := outage.spare:
@@ -118,9 +110,3 @@ def _verdicts(outage: Outage) -> Iterator[Part]:
         else:
             verdict = "it pays" if spare.pays else "it does not pay"
             yield f"{line}; here it is {percent(spare.away_fraction)}, so {verdict}."
-
-
-def long(value_seconds: float) -> str:
-    """A duration in minutes, hours or days."""
-    size, unit = long_unit(value_seconds)
-    return f"{value_seconds / size:.3g} {unit}"

@@ -129,16 +129,14 @@ def _training(case: Case) -> Iterator[Change]:
 
 def _changes(case: Case) -> Iterator[Change]:
     """What a user could buy or choose, the likeliest first."""
-    more = f"{ADDED_GIB:g} GiB more memory per GPU"
-    yield Change("memory", more, lambda question: with_added_memory(question, ADDED_GIB))
-    yield Change(
-        "memory_tenth", "10 % more memory per GPU", lambda question: with_memory_by(question, 1.1)
-    )
-    yield Change("nic", "NIC twice as fast", lambda question: with_nic(question, 2.0))
+    more, tenth = f"{ADDED_GIB:g} GiB more memory per GPU", "10 % more memory per GPU"
+    yield Change("memory", more, partial(with_added_memory, gib=ADDED_GIB))
+    yield Change("memory_tenth", tenth, partial(with_memory_by, factor=1.1))
+    yield Change("nic", "NIC twice as fast", partial(with_nic, factor=2.0))
     yield from _sizes(case)
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
-    yield Change("domain", domain, lambda question: with_domain(question, 2))
+    yield Change("domain", domain, partial(with_domain, factor=2))
     if case.job.options.routing and case.job.options.routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
@@ -217,9 +215,7 @@ def _splits(layout: Layout) -> Iterator[Change]:
     """What stages of unequal layers are worth, where the plan has them."""
     if layout.stages is not None:
         even = parse_choice("stages=even", excluded=False)
-        yield Change(
-            "even", "the even split of layers", lambda question: with_choice(question, even)
-        )
+        yield Change("even", "the even split of layers", partial(with_choice, choice=even))
 
 
 def _sizes(case: Case) -> Iterator[Change]:
@@ -228,27 +224,23 @@ def _sizes(case: Case) -> Iterator[Change]:
     gpus = cluster.num_gpus
     larger = gpus + cluster.groups[0].gpus_per_node
     grown, rest = divmod(batch * larger, gpus)
+    more = partial(with_gpus, count=larger)
     if len(cluster.groups) == 1:
-        same = f"one node more ({larger:,} GPUs), same batch"
-        yield Change("node", same, lambda question: with_gpus(question, larger))
+        yield Change("node", f"one node more ({larger:,} GPUs), same batch", more)
     if len(cluster.groups) == 1 and not rest:
         text = f"one node more, batch {grown:,}"
-        yield Change(
-            "node_and_batch", text, lambda question: with_batch(with_gpus(question, larger), grown)
-        )
+        yield Change("node_and_batch", text, lambda question: with_batch(more(question), grown))
     if len(cluster.groups) > 1 or larger != 2 * gpus:
         twice = f"{2 * gpus:,} GPUs, same batch"
-        yield Change("gpus_double", twice, lambda question: with_gpus(question, 2 * gpus))
+        yield Change("gpus_double", twice, partial(with_gpus, count=2 * gpus))
 
 
 def _batches(case: Case) -> Iterator[Change]:
     """Twice the batch, and half of it."""
     batch = case.job.training.global_batch_size
-    twice = f"batch {2 * batch:,}"
-    yield Change("batch_double", twice, lambda question: with_batch(question, 2 * batch))
-    if batch % 2 == 0:
-        half = f"batch {batch // 2:,}"
-        yield Change("batch_half", half, lambda question: with_batch(question, batch // 2))
+    sizes = {"batch_double": 2 * batch} | ({} if batch % 2 else {"batch_half": batch // 2})
+    for name, size in sizes.items():
+        yield Change(name, f"batch {size:,}", partial(with_batch, global_batch_size=size))
 
 
 def _outer_steps(outer: OuterSpec | None) -> Iterator[Change]:

@@ -22,7 +22,7 @@ class LaunchSaves:
     best_steps: int
     """At which most of the time trains."""
     goodput: Goodput
-    """With saves as the launch has them; where that is not known, as often as is best."""
+    """As in `spent` of a plan, with saves as the launch has them; else as often as is best."""
     best: Goodput
     """Saved as often as is best."""
 

@@ -1,8 +1,8 @@
 """Layouts that keep the degrees and the stages of a plan, on fewer nodes or more."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
-from math import lcm
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
 from trainplan.planner.replan.losses import with_counts
 from trainplan.planner.space import Choice, parse_choice, rules_of_job
 
+Part = tuple[ClusterSpec, int]
+"""Some nodes of each group, and `dp * cp` of a layout that fills them."""
 PARTS = 16
 """Largest parts whose batches are tried."""
 AT_ONCE = 8
@@ -43,42 +45,47 @@ def held_choices(
     return tuple(held)
 
 
-def kept_plan(case: Case, layout: Layout, left: ClusterSpec, free: frozenset[str]) -> Plan | None:
-    """The fastest layout that keeps all of a plan's but some fields; `dp * cp` fill nodes.
+def kept_plan(
+    case: Case,
+    layout: Layout,
+    parts: Iterable[Part],
+    free: frozenset[str],
+    below_s: float = math.inf,
+) -> Plan | None:
+    """The fastest layout that keeps all of a plan's but some fields, on one of some parts.
 
-    Every part of `left` with as many nodes of each group as `dp * cp` asks for is tried with every
-    `cp`, micro batch and recomputation that is free; null: none is legal and fits.
+    Each is tried with every `cp`, micro batch and recomputation that is free; null: none is legal,
+    fits and takes less than `below_s`.
     """
     best: Plan | None = None
-    for cluster, ranks in _parts(case.job.cluster, layout, left):
+    for cluster, ranks in parts:
         own = case.with_job(case.job.model_copy(update={"cluster": cluster}))
-        found = _fastest(own, _table(own.context, layout, ranks, free))
-        if found and (not best or found.best.estimate.step_time_s < best.best.estimate.step_time_s):
-            best = found
+        on = own.context
+        if found := _fastest(own, on, _table(on, layout, ranks, free), below_s):
+            best, below_s = found, found.best.estimate.step_time_s
     return best
 
 
-def batches_near(job: Job, layout: Layout, left: ClusterSpec) -> tuple[int, ...]:
-    """Global batches next to that of a job that fill a large part with the degrees of a plan.
+def batches_near(job: Job, layout: Layout, left: ClusterSpec) -> list[tuple[int, Part]]:
+    """Global batches next to that of a job, each with a large part that it fills.
 
-    Of some parts, largest first, the largest smaller one and the smallest larger one; the nearest
-    first. None where the own batch fills the largest.
+    Of some parts, largest first, the largest smaller one and the smallest larger one under the
+    degrees of a plan; the nearest first. None where the own batch fills the largest.
     """
-    own, near = job.training.global_batch_size, dict[int, None]()
-    for _, ranks in islice(_parts(job.cluster, layout, left), PARTS):
+    own, near = job.training.global_batch_size, dict[int, Part]()
+    for cluster, ranks in islice(parts_of(job.cluster, layout, left), PARTS):
         share = ranks // layout.cp * layout.micro_batch_size
         if share and ranks % layout.cp == 0 and share // layout.micro_batch_size % layout.ep == 0:
             below = own // share * share
             if below == own:
                 break
-            near |= dict.fromkeys((below, below + share))
-    return tuple(sorted(near.keys() - {0}, key=lambda one: (abs(one - own), one)))
+            for batch in filter(None, (below, below + share)):
+                near.setdefault(batch, (cluster, ranks))
+    return sorted(near.items(), key=lambda one: (abs(one[0] - own), one[0]))
 
 
-def _parts(
-    cluster: ClusterSpec, layout: Layout, left: ClusterSpec
-) -> Iterator[tuple[ClusterSpec, int]]:
-    """Parts of what is left, largest first, each with `dp * cp` of a layout that fills it.
+def parts_of(cluster: ClusterSpec, layout: Layout, left: ClusterSpec) -> Iterator[Part]:
+    """Parts of what is left, largest first.
 
     Of every group it has as many nodes as before for each of these ranks.
     """
@@ -100,7 +107,7 @@ def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> Lay
     cps = divisors(ranks) if "cp" in varied else [layout.cp]
     pairs = [(ranks // cp, cp) for cp in cps if ranks % cp == 0]
     pairs = [one for one in pairs if "dp" in free or one[0] == layout.dp]
-    pairs = [one for one in pairs if one[0] % lcm(layout.dp_replicate, layout.gtp) == 0]
+    pairs = [one for one in pairs if one[0] % math.lcm(layout.dp_replicate, layout.gtp) == 0]
     sizes = micro_batch_sizes(job, traits) if "micro_batch_size" in varied else ()
     flags = (0, 1) if "sequence_parallel" in varied else (int(layout.sequence_parallel),)
     own = LayoutTable.of([layout])
@@ -116,9 +123,12 @@ def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> Lay
     return own.take(np.zeros(len(rows), dtype=np.int64)).replaced(**columns)
 
 
-def _fastest(case: Case, table: LayoutTable) -> Plan | None:
-    """The fastest row that is legal and fits, by bounds first; of unlike groups each is run."""
-    on, margin = case.context, case.margin
+def _fastest(case: Case, on: Context, table: LayoutTable, below_s: float) -> Plan | None:
+    """The fastest row that is legal, fits and takes less than `below_s`, by bounds first.
+
+    Of unlike groups, which have no bounds, each is run.
+    """
+    margin = case.margin
     rules = (*rules_of_job(case.job), *case.options.rules_of_layouts(on))
     table = table.take(legal_rows(case.job, rules, table))
     if not len(table):
@@ -135,13 +145,16 @@ def _fastest(case: Case, table: LayoutTable) -> Plan | None:
     best: Candidate | None = None
     simulated = 0
     for start in range(0, len(order), AT_ONCE):
-        if best and bounds[order[start]] >= best.estimate.step_time_s:
+        if bounds[order[start]] >= below_s:
             break
         some = table.take(order[start : start + AT_ONCE])
         for row, one in enumerate(explicit(on.with_table(some), memory_margin=margin)):
             simulated += 1
-            if one.memory.fits and (not best or one.step_time_s < best.estimate.step_time_s):
-                best = Candidate(rank=1, layout=some.row(row), estimate=one)
+            if one.memory.fits and one.step_time_s < below_s:
+                best, below_s = (
+                    Candidate(rank=1, layout=some.row(row), estimate=one),
+                    one.step_time_s,
+                )
     return _plan(case, on, best, (len(table), simulated)) if best else None
 
 

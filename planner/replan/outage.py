@@ -32,19 +32,17 @@ class Stated:
         Source: what is trained again after a failure is that of `Goodput`, else half an interval.
         """
         failures, goodput = job.cluster.failures, goodput_of(job)
-        restart, repair, since = self.restart, self.repair, self.since_save
-        if failures is not None:
+        between = saves_of(job).seconds
+        since, restart, repair = between / 2, self.restart, self.repair
+        why = f"half of the {between / 60:g} minutes between saves, assumed: `--since-save` says it"
+        if failures and goodput:
             restart = failures.restart_s if restart is None else restart
             repair = failures.repair_s or None if repair is None else repair
-        if since is not None:
-            return Times(since, "", restart, repair)
-        if failures is not None and goodput is not None:
-            again = goodput.lost_s_per_failure - failures.restart_s
-            why = f"the mean, with a save every {goodput.save_interval_s / 60:.3g} minutes"
-            return Times(max(0.0, again), why, restart, repair)
-        between = saves_of(job).seconds
-        why = f"half of the {between / 60:g} minutes between saves, assumed: `--since-save` says it"
-        return Times(between / 2, why, restart, repair)
+            since = max(0.0, goodput.lost_s_per_failure - failures.restart_s)
+            why = f"the mean, with a save every {between / 60:.3g} minutes"
+        if self.since_save is not None:
+            since, why = self.since_save, ""
+        return Times(since, why, restart, repair)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +128,7 @@ def outage_of(found: Replan, stated: Stated) -> Outage:
     if lost < 1:
         return Outage(lost, spare_nodes, times, (), None)
     restart = times.restart_s
-    wait = Way("wait", _sum(times.repair_s, restart), 1.0)
-    every = [wait]
+    every = [Way("wait", _sum(times.repair_s, restart), 1.0)]
     if spare_nodes >= lost:
         every.append(Way("spare nodes", restart, 1.0, least_repair_s=0.0))
     if found.best:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,10 +12,10 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.planner.cases import Case, with_batch, with_setting
-from trainplan.planner.operations import CheckpointMove, checkpoint_move, loadable
+from trainplan.planner.operations import CheckpointMove, Loads, checkpoint_move, loadable
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions import estimate, search
-from trainplan.planner.replan.kept import batches_near, held_choices, kept_plan
+from trainplan.planner.replan.kept import batches_near, held_choices, kept_plan, parts_of
 from trainplan.planner.space import Choice
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -100,40 +100,51 @@ def replan(
     Raises:
         PlanError: The layout is not legal for the job, or the job is none for the cluster.
     """
-    question = _Question(case, layout, left, budget, workers, saved, batch)
-    fields = loadable(case.job, layout)
-    if saved == "weights" or fields is None:
-        return question.answer(question.fastest(EVERY), None, None)
-    stages = fields.zero_stages
-    if saved == "reshardable":
-        fields = replace(fields, as_it_is=fields.after, under_the_first=False, bucket_mb=None)
-    first = _loading(question.fastest(fields.as_it_is, stages), "as it is")
-    if first is None and fields.bucket_mb:
-        question = replace(question, bucket_mb=fields.bucket_mb)
-        first = _loading(question.fastest(fields.as_it_is, stages), "as it is")
-        question = replace(question, bucket_mb=None)
-    second = None
-    if fields.after != fields.as_it_is and (first or not fields.under_the_first):
-        second = _loading(question.fastest(fields.after, stages), "after")
+    priced = estimate(case.job, layout, case.measured, memory_margin=case.margin)
+    before = Candidate(rank=1, layout=layout, estimate=priced)
+    question = _Question(case, before, left, budget, workers, saved, batch)
+    fields = None if saved == "weights" else loadable(case.job, layout)
+    best = second = anew = other = None
+    if fields is None:
+        best = question.fastest(EVERY)
+    else:
+        if saved == "reshardable":
+            fields = replace(fields, as_it_is=fields.after, under_the_first=False, bucket_mb=None)
+        own, stages = fields.as_it_is, fields.zero_stages
+        best = _loading(question.fastest(own, stages), "as it is")
+        if best is None and fields.bucket_mb:
+            sized = replace(question, bucket_mb=fields.bucket_mb)
+            best = _loading(sized.fastest(own, stages), "as it is")
+        if own != fields.after and (best or not fields.under_the_first):
+            second = _loading(question.fastest(fields.after, stages), "as it is", "after")
         if second and fields.under_the_first:
             second = replace(second, restarts=2)
-    best = first or second
-    own = fields.as_it_is if first else fields.after
-    other = question.with_another_batch(own, best) if best and batch is None else None
-    anew = None if second else question.fastest(EVERY)  # which is hardly faster than the second
-    return replace(question.answer(best, second, anew), batch=other)
+        if second and not best:
+            best, own = second, fields.after
+        if best and batch is None:
+            other = question.with_another_batch(own, best)
+        if not second:  # than which it is hardly faster
+            anew = question.fastest(EVERY)
+    after, anew = _if_faster(second, best), _if_faster(anew, best, second)
+    rate = _speed(case.job, before)
+    return Replan(case.job, before, left, rate, best, after, anew, other, saved)
 
 
-def _loading(found: Resumed | None, least: Literal["as it is", "after"]) -> Resumed | None:
-    """What loads whole, as it is or after a command."""
-    loads = ("as it is",) if least == "as it is" else ("as it is", "after")
+def _loading(found: Resumed | None, *loads: Loads) -> Resumed | None:
+    """What loads in one of these ways."""
     return found if found and found.checkpoint.loads in loads else None
+
+
+def _if_faster(one: Resumed | None, *others: Resumed | None) -> Resumed | None:
+    """One that is faster than others."""
+    most = max((other.tokens_per_s * (1 + GAIN) for other in others if other), default=0.0)
+    return one if one and one.tokens_per_s > most else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     case: Case
-    layout: Layout
+    before: Candidate
     left: ClusterSpec
     budget: Budget
     workers: Workers
@@ -156,10 +167,12 @@ class _Question:
         Its stages are even, those of the plan, or uneven where no even ones fit. Layouts that keep
         the plan's degrees fill parts that a search of a large cluster leaves out.
         """
-        kept = kept_plan(self.changed, self.layout, self.left, free)
+        layout = self.before.layout
+        parts = parts_of(self.case.job.cluster, layout, self.left)
+        kept = kept_plan(self.changed, layout, parts, free)
         found, proved = None, True
-        if self.layout.stages is None or "stages" in free:
-            found, proved = self._searched(held_choices(self.layout, free, zero_stages))
+        if layout.stages is None or "stages" in free:
+            found, proved = self._searched(held_choices(layout, free, zero_stages))
         plans = [one for one in (kept, found) if one]
         if not plans:
             return None
@@ -176,7 +189,7 @@ class _Question:
                 "exclude": (*own.exclude, *(one for one in held if one.excluded)),
                 "objective": "time",
                 "only_answer": True,
-                "near": self.layout,
+                "near": self.before.layout,
             }
         )
         split = options.model_copy(update={"tries_uneven": EXPANDED_FOR_UNEVEN})
@@ -193,16 +206,16 @@ class _Question:
 
     def with_another_batch(self, free: frozenset[str], best: Resumed) -> Resumed | None:
         """The plan's degrees with the nearest batches that fill more of what is left."""
-        found, free = best, free & DEGREES
-        for batch in batches_near(self.case.job, self.layout, self.left):
-            plan = kept_plan(with_batch(self.case, batch), self.layout, self.left, free)
-            one = self._resumed(plan, proved=True) if plan else None
-            if one and one.tokens_per_s > found.tokens_per_s * (1 + GAIN):
-                found = one
+        found, free, layout = best, free & DEGREES, self.before.layout
+        for batch, part in batches_near(self.case.job, layout, self.left):
+            case = with_batch(self.case, batch)
+            below = _tokens(case.job) / found.tokens_per_s / (1 + GAIN)
+            if plan := kept_plan(case, layout, [part], free, below):
+                found = self._resumed(plan, proved=True)
         return None if found is best else found
 
     def _resumed(self, plan: Plan, *, proved: bool) -> Resumed:
-        first, second = (self.case.job, self.layout), (plan.job, plan.best.layout)
+        first, second = (self.case.job, self.before.layout), (plan.job, plan.best.layout)
         move, back = checkpoint_move(*first, *second), checkpoint_move(*second, *first)
         if self.saved == "reshardable" and move.loads == "after":
             move = replace(move, loads="as it is", why="saved so that it reshards", commands=())
@@ -219,40 +232,15 @@ class _Question:
             changes.append("nodes are in the order of the cluster: `plan search` places them")
         job = plan.job.model_copy(update={"cluster": cluster})
         plan = plan.model_copy(update={"job": job, "notes": (*changes, *plan.notes)})
-        speed, rate = (_speed(*one) for one in ((job, plan.best), (first[0], self._before)))
+        speed, rate = _speed(job, plan.best), _speed(self.case.job, self.before)
         return Resumed(plan, move, back, speed, speed / rate, 1, proved)
-
-    @property
-    def _before(self) -> Candidate:
-        case = self.case
-        priced = estimate(case.job, self.layout, case.measured, memory_margin=case.margin)
-        return Candidate(rank=1, layout=self.layout, estimate=priced)
-
-    def answer(self, best: Resumed | None, after: Resumed | None, anew: Resumed | None) -> Replan:
-        """With those others that are faster."""
-        others = iter(_faster(best, (after, anew)))
-        return Replan(
-            self.case.job,
-            self._before,
-            self.left,
-            _speed(self.case.job, self._before),
-            best,
-            next(others),
-            next(others),
-            None,
-            self.saved,
-        )
 
 
 def _speed(job: Job, candidate: Candidate) -> float:
     """Tokens per second of the whole job."""
-    tokens = job.islands * real_tokens_per_step(job.training)
-    return tokens / candidate.estimate.step_time_s
+    return _tokens(job) / candidate.estimate.step_time_s
 
 
-def _faster(best: Resumed | None, others: tuple[Resumed | None, ...]) -> Iterator[Resumed | None]:
-    """Each that is faster than all before it; null in place of one that is not."""
-    most = best.tokens_per_s * (1 + GAIN) if best else 0.0
-    for one in others:
-        yield one if one and one.tokens_per_s > most else None
-        most = max(most, one.tokens_per_s * (1 + GAIN) if one else 0.0)
+def _tokens(job: Job) -> float:
+    """Of a step of the whole job."""
+    return job.islands * real_tokens_per_step(job.training)

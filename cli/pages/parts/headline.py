@@ -101,11 +101,11 @@ def goodput_lines(job: Job) -> Iterator[str]:
 def goodput_line(goodput: Goodput) -> str:
     """The same of a goodput."""
     between, away = SECONDS_PER_DAY / goodput.failures_per_day, goodput.waiting_fraction
-    size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", _lasting(goodput.stall_s)
+    size, stop = f"{goodput.checkpoint_bytes / GB:,.0f} GB", lasting(goodput.stall_s)
     parts = (
         f"goodput {_below_one(goodput.fraction)}",
-        f"a save every {_lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
-        f"a failure every {_lasting(between)} costs {_lasting(goodput.lost_s_per_failure)}",
+        f"a save every {lasting(goodput.save_interval_s)}, {size}, stops training for {stop}",
+        f"a failure every {lasting(between)} costs {lasting(goodput.lost_s_per_failure)}",
         *([f"{small_percent(away)} of the time nodes are lacking"] if away else []),
     )
     return DOT.join(parts)
@@ -117,7 +117,7 @@ def _below_one(fraction: float) -> str:
     return percent(fraction, digits)
 
 
-def _lasting(value_seconds: float) -> str:
+def lasting(value_seconds: float) -> str:
     """A time of any length: 24.5 minutes."""
     if value_seconds < MINUTE_S:
         return f"{value_seconds:.3g} s"
