@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.comm.collisions import tier_slowdowns
 from trainplan.costmodel.comm.rails import off_rail
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import is_torn
@@ -55,14 +56,16 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
     arXiv:2307.12169.
     """
     inside, nodes = _spread(machine, size, stride)
-    slowdown = np.ones(len(size))
+    slowdown, exchanged = np.ones(len(size)), np.ones(len(size))
     latency = np.zeros(len(size))
     for tier in machine.fabric:
         leaves = size * stride > tier.reach_gpus
-        slowdown = np.where(leaves, np.maximum(slowdown, tier.oversubscription), slowdown)
+        ring, every = tier_slowdowns(tier, size, stride, inside, machine.num_gpus)
+        slowdown = np.where(leaves, np.maximum(slowdown, ring), slowdown)
+        exchanged = np.where(leaves, np.maximum(exchanged, every), exchanged)
         latency = latency + leaves * tier.latency_us * 1e-6
-    nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside / slowdown
-    exchange, forward = nic, np.zeros(len(size))
+    sending = machine.nic_bytes_per_second * machine.constants.nic_efficiency * inside
+    nic, exchange, forward = sending / slowdown, sending / exchanged, np.zeros(len(size))
     if machine.rails:
         places = (machine.domain_gpus, machine.rails, machine.num_gpus)
         ring, others = off_rail(size, stride, *places)

@@ -157,6 +157,10 @@ Network = Literal["any-to-any", "rail-only"]
 (Wang et al., arXiv:2307.12169)."""
 
 
+MOST_FLOWS = 1 << 14
+"""Of one switch: with more, hashing spreads them evenly."""
+
+
 class FabricTier(Spec):
     """One level of the scale-out network, inner to outer."""
 
@@ -166,6 +170,29 @@ class FabricTier(Spec):
     """Traffic that leaves this tier gets 1 / oversubscription of the NIC bandwidth."""
     latency_us: AmountOrZero = 0.0
     """Extra latency of a message that leaves this tier."""
+    ecmp_uplinks: PositiveInt | None = Field(default=None, le=1 << 12)
+    """Links up of one switch, as fast as adapters, on which flows are hashed at random; null:
+    paths are planned or packets sprayed, and no two flows collide."""
+    flows_per_gpu: PositiveInt = Field(default=1, le=1 << 10)
+    """Flows that a GPU sends by at once: NCCL's channels of its adapter times
+    `NCCL_IB_QPS_PER_CONNECTION`."""
+
+    @property
+    def gpus_per_switch(self) -> float:
+        """GPUs below one switch whose flows are hashed: a tier has as many switches as fill it."""
+        switches = self.reach_gpus // ((self.ecmp_uplinks or 1) * self.oversubscription)
+        return self.reach_gpus / max(1, switches)
+
+    @model_validator(mode="after")
+    def _flows_are_hashed(self) -> Self:
+        if self.ecmp_uplinks is None and self.flows_per_gpu > 1:
+            raise ValueError("flows_per_gpu counts where flows are hashed: give ecmp_uplinks too")
+        if self.ecmp_uplinks and self.gpus_per_switch * self.flows_per_gpu > MOST_FLOWS:
+            raise ValueError(
+                f"flows of one switch, {self.gpus_per_switch:,.0f} GPUs times flows_per_gpu, are "
+                f"at most {MOST_FLOWS:,}: give ecmp_uplinks and oversubscription of one switch"
+            )
+        return self
 
 
 class NodeGroup(Spec):

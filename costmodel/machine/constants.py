@@ -6,6 +6,7 @@ thinnest link, that between groups included, carries every collective that leave
 that lie in one group each are priced on the machine of their group (`step.heterogeneous`).
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import get_args
 
@@ -99,6 +100,7 @@ def _group_machine(
     burst = 1.0 if known.measured.attention else sustained(known, half_key)
     if known.power_limit_w:
         trace.append(_power(known))
+    trace.extend(_hashed(cluster))
     alpha, bus, sqrt_c = collective_fits(known, trace)
     host = host_figures(group, trace)
     return Machine(
@@ -159,6 +161,18 @@ def _group_link_tier(cluster: ClusterSpec) -> tuple[FabricTier, ...]:
         return ()
     reach = min(group.num_gpus for group in cluster.groups)
     return (FabricTier(reach_gpus=reach, latency_us=cluster.between_groups.latency_us),)
+
+
+def _hashed(cluster: ClusterSpec) -> Iterator[Provenance]:
+    """That flows are hashed on links up, and how many."""
+    for tier in cluster.fabric:
+        if tier.ecmp_uplinks:
+            flows = f"{tier.gpus_per_switch * tier.flows_per_gpu:g} flows on {tier.ecmp_uplinks}"
+            yield Provenance(
+                f"collisions above {tier.reach_gpus} GPUs",
+                "assumed",
+                f"at most {flows} links of a switch, at random: the expected fullest link counts",
+            )
 
 
 def _rails(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenance]) -> int:
