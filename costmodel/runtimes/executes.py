@@ -1,13 +1,14 @@
 """What a runtime executes, as rules: schedules, stages that are not all alike, what it tiles."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts import BLOCK, LayoutTable, Rule, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.offloads import offloads_modules, offloads_states
@@ -186,44 +187,6 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
     return frozenset(name for name, there in present.items() if there)
 
 
-def _tiles_loss(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without tiles makes all logits."""
-    return np.asarray(table.tiled_loss == 1)
-
-
-def _tiles_mlp(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without tiles runs an MLP on all tokens."""
-    return np.asarray(table.tiled_mlp == 1)
-
-
-def _runs_liger(job: Job, table: LayoutTable) -> BoolColumn:
-    """Layers that are not those of transformers have kernels of their own."""
-    return np.full(len(table), job.options.liger is not None)
-
-
-def _has_versions_of_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
-    """Other runtimes shard with one version, or with code of their own."""
-    return np.full(len(table), job.options.fsdp_version is not None)
-
-
-def _chooses_fp8_copies(job: Job, table: LayoutTable) -> BoolColumn:
-    """What Megatron Core keeps in 8 bits, or does not, is a matter of its configuration."""
-    options = job.options
-    copies = options.fp8_transpose_cache, options.activation_func_fp8_input_store
-    stated = (*copies, options.fp8_attention)
-    return np.full(len(table), any(one is not None for one in stated))
-
-
-def _updates_lists(job: Job, table: LayoutTable) -> BoolColumn:
-    """Optimizers that are not torch's own have their kernels."""
-    return np.full(len(table), job.options.fused_optimizer is not None)
-
-
-def _sizes_buckets(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option reduces in pieces of its own."""
-    return np.full(len(table), job.options.bucket_mb is not None)
-
-
 def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     """The rule that products in fp8 scale operands as the runtime can be told to."""
 
@@ -242,44 +205,16 @@ def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     )
 
 
-def _nests_exchanges(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option exchanges one way over all context ranks."""
-    return np.asarray(table.cp_heads > 1)
-
-
-def _cuts_matrices(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option has whole matrices of a tensor rank."""
-    return np.asarray(table.gtp > 1)
-
-
-def _cuts_experts(job: Job, table: LayoutTable) -> BoolColumn:
-    """As above."""
-    return np.asarray(table.egtp > 1)
-
-
-def _copies_weights(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option shards weights once, and sends them as they are."""
-    options = job.options
-    stated = options.weight_bits is not None or options.gradient_bits is not None
-    return np.asarray((table.hpz > 1) | stated)
-
-
+OFF = LayoutTable.of([Layout()])
+"""Every column as it is where nothing uses it."""
 SHARED = "replicas_share_optimizer"
-
-
-def _shares_optimizers(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option repeats it."""
-    return np.asarray(table.replicas_share_optimizer == 1)
-
-
-def _shards_by_state(job: Job, table: LayoutTable) -> BoolColumn:
-    """A runtime without an option has one group for all that it shards."""
-    return np.asarray(table.shard > 0)
+FP8_COPIES = ("fp8_transpose_cache", "activation_func_fp8_input_store", "fp8_attention")
+ZERO_PLUS_PLUS = ("weight_bits", "gradient_bits")
 
 
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
-    tiling = traits.tiling
+    own = traits.sharding
     yield _scales_otherwise(traits)
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
@@ -292,29 +227,36 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_states = "shards all states over the same ranks: say zero_stage and dp_replicate, not shard"
     no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
-    for has, column, broken, says in (
-        (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),
-        (tiling.mlp, "tiled_mlp", _tiles_mlp, no_tiles.format("mlp")),
-        (traits.has_liger, "tp", _runs_liger, no_liger),
-        (traits.on_torch, "tp", _updates_lists, no_lists),
-        (traits.sharding.version > 0, "tp", _has_versions_of_fsdp, no_versions),
-        (traits.sharding.bucket_elements > 0, "tp", _sizes_buckets, no_sizes),
-        (traits.on_megatron_core, "tp", _chooses_fp8_copies, no_copies),
-        (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
-        (traits.sharding.by_matrix, "gtp", _cuts_matrices, no_shards.format("gtp")),
-        (traits.sharding.over_replicas, SHARED, _shares_optimizers, no_sharing),
-        (traits.sharding.zero_plus_plus, "hpz", _copies_weights, no_zeropp),
-        (traits.sharding.by_state, "shard", _shards_by_state, no_states),
-        (traits.sharding.by_matrix, "egtp", _cuts_experts, no_shards.format("egtp")),
+    for has, name, column, options, says in (
+        (traits.tiling.loss, "tiles_loss", "tiled_loss", (), no_tiles.format("loss")),
+        (traits.tiling.mlp, "tiles_mlp", "tiled_mlp", (), no_tiles.format("mlp")),
+        (traits.has_liger, "runs_liger", "", ("liger",), no_liger),
+        (traits.on_torch, "updates_lists", "", ("fused_optimizer",), no_lists),
+        (own.version > 0, "has_versions_of_fsdp", "", ("fsdp_version",), no_versions),
+        (own.bucket_elements > 0, "sizes_buckets", "", ("bucket_mb",), no_sizes),
+        (traits.on_megatron_core, "chooses_fp8_copies", "", FP8_COPIES, no_copies),
+        (traits.communication.heads_in_ring, "nests_exchanges", "cp_heads", (), no_nesting),
+        (own.by_matrix, "cuts_matrices", "gtp", (), no_shards.format("gtp")),
+        (own.over_replicas, "shares_optimizers", SHARED, (), no_sharing),
+        (own.zero_plus_plus, "copies_weights", "hpz", ZERO_PLUS_PLUS, no_zeropp),
+        (own.by_state, "shards_by_state", "shard", (), no_states),
+        (own.by_matrix, "cuts_experts", "egtp", (), no_shards.format("egtp")),
     ):
         if not has:
             yield Rule(
-                name=f"runtime{broken.__name__}",
-                columns=frozenset({column}),
-                broken=broken,
+                name=f"runtime_{name}",
+                columns=frozenset({column or "tp"}),
+                broken=partial(_uses, column, options),
                 says=f"{traits.name} {says}",
                 source=f"{traits.name} {traits.version}",
             )
+
+
+def _uses(column: str, options: Sequence[str], job: Job, table: LayoutTable) -> BoolColumn:
+    """Is a column other than off, where one is named, or an option stated?"""
+    stated = any(getattr(job.options, one) is not None for one in options)
+    used = getattr(table, column) != getattr(OFF, column) if column else False
+    return np.full(len(table), stated) | used
 
 
 EVEN_SPLIT = "runtime_splits_evenly"
