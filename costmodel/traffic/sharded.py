@@ -9,20 +9,20 @@ import numpy as np
 
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.comm import Rate, only
+from trainplan.costmodel.comm import only
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import RankParams
-from trainplan.costmodel.pipeline import LayerSeconds
+from trainplan.costmodel.pipeline import COLUMNS, LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.shard_groups import shard_columns
-from trainplan.costmodel.traffic.copies import Copies, copies_of
+from trainplan.costmodel.traffic.copies import copies_of
 from trainplan.costmodel.traffic.data_parallel import (
     Wires,
     both_wires,
     gradient_message_bytes,
 )
-from trainplan.costmodel.traffic.zero_plus_plus import zero_plus_plus
+from trainplan.costmodel.traffic.zero_plus_plus import SortRates, zero_plus_plus
 
 TINY = 1e-30
 """Seconds below which there are none."""
@@ -102,20 +102,6 @@ def sharded_traffic(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class SortRates:
-    """Collectives in the passes of one sort of states, and the copies around them."""
-
-    first: Rate
-    """Gathers in the first forward pass of a step."""
-    gather: Rate
-    """In all other passes."""
-    reduction: Rate
-    copies: Copies
-    rails: FloatColumn
-    """As `Wires.rails`."""
-
-
 def _of_sort(some: Candidates, wires: Wires, *, either: BoolColumn, whole: BoolColumn) -> SortRates:
     """Source: as `sharded_traffic`, `zero_plus_plus`."""
     sharding = some.traits.sharding
@@ -123,11 +109,8 @@ def _of_sort(some: Candidates, wires: Wires, *, either: BoolColumn, whole: BoolC
     reduced = wires.within if sharding.sums_copies_once else wires.reduction
     reduction = reduced(sharded=either, whole=whole)
     copies = copies_of(some, wires.gathered, wires.shards, wires.ranks).where(either)
-    if not sharding.zero_plus_plus:
-        return SortRates(gather, gather, reduction, copies, wires.rails)
-    plus = zero_plus_plus(some, wires, gather, reduction)
-    copies = Copies(copies.gather + plus.filled, copies.reduce)
-    return SortRates(plus.gather, plus.again, plus.reduction, copies, wires.rails)
+    plain = SortRates(gather, gather, reduction, copies, wires.rails)
+    return zero_plus_plus(some, wires, plain) if sharding.zero_plus_plus else plain
 
 
 def _wire_seconds(
@@ -181,13 +164,10 @@ def over_micro_batches(
         return first
     later = layers(sharded_traffic(candidates, units, later=True))
     share = 1 / num_microbatches(candidates.job, candidates.table)
-    return [_mean(share, *one) for one in zip(first, later, strict=True)]
-
-
-def _mean(share: FloatColumn, first: LayerSeconds, later: LayerSeconds) -> LayerSeconds:
-    pairs = ((getattr(one, f.name) for one in (first, later)) for f in fields(LayerSeconds))
-    columns: list[FloatColumn] = [after + share * (before - after) for before, after in pairs]
-    return LayerSeconds(*columns)
+    pairs = (
+        zip(COLUMNS(one), COLUMNS(two), strict=True) for one, two in zip(first, later, strict=True)
+    )
+    return [LayerSeconds(*(after + share * (one - after) for one, after in pair)) for pair in pairs]
 
 
 def overlapped_layer(

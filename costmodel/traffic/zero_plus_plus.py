@@ -25,6 +25,7 @@ from trainplan.costmodel.comm import Rate, choose, collective_rate, group
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import num_microbatches
+from trainplan.costmodel.traffic.copies import Copies
 from trainplan.costmodel.traffic.data_parallel import Wires, gradient_message_bytes
 
 BITS = 8 * BYTES_BF16
@@ -38,21 +39,20 @@ Source: NVIDIA/nccl v2.19.3 `src/graph/tuning.cc`, hwLat of Ring: a hop of small
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroPlusPlus:
-    """Collectives of one sort of states, and what quantising adds to passes."""
+class SortRates:
+    """Collectives in the passes of one sort of states, and the copies around them."""
 
+    first: Rate
+    """Gathers in the first forward pass of a step."""
     gather: Rate
-    """Of weights in the first forward pass of a step, and of such as have no second copy."""
-    again: Rate
     """In all other passes."""
     reduction: Rate
-    filled: float
-    """Seconds for each weight that passes wait for when it is gathered."""
+    copies: Copies
+    rails: FloatColumn
+    """As `Wires.rails`."""
 
 
-def zero_plus_plus(
-    candidates: Candidates, wires: Wires, gather: Rate, reduction: Rate
-) -> ZeroPlusPlus:
+def zero_plus_plus(candidates: Candidates, wires: Wires, plain: SortRates) -> SortRates:
     """What a run has of it, beside plain rates of the wires of a sort of states in ZeRO-3.
 
     A rank quantises its own part before the gather and all of it behind, where passes wait; both
@@ -61,19 +61,20 @@ def zero_plus_plus(
     """
     job, machine, table = candidates.job, candidates.machine, candidates.table
     speed = streaming_bytes_per_second(machine)
+    first, reduction, copies = plain.first, plain.reduction, plain.copies
     second = collective_rate(machine, "all_gather", group(machine, table.hpz, table.tp))
-    again = choose(table.hpz > 1, second, gather)
-    filled = 0.0
+    again = choose(table.hpz > 1, second, plain.gather)
     if bits := job.options.weight_bits:
         cast = 2 * BYTES_BF16 * (job.training.precision == "bf16")
         filled = (bits / 8 + BYTES_BF16 + cast) / speed
         shares = np.where(table.hpz > 1, table.hpz, wires.gathered)
-        gather = _quantised(gather, bits, filled / wires.gathered)
+        first = _quantised(first, bits, filled / wires.gathered)
         again = _quantised(again, bits, filled / shares)
+        copies = replace(copies, gather=copies.gather + filled)
     if few := job.options.gradient_bits:
         several = wires.shards > machine.gpus_per_node
         reduction = choose(several, _two_hops(candidates, few, wires.shards), reduction)
-    return ZeroPlusPlus(gather, again, reduction, filled)
+    return replace(plain, first=first, gather=again, reduction=reduction, copies=copies)
 
 
 def _quantised(rate: Rate, bits: int, seconds: FloatColumn) -> Rate:
