@@ -16,6 +16,7 @@ from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.codecs import Shards
@@ -46,6 +47,7 @@ LORA = {"trained": Trained(method="lora", rank=12, modules=("attention",))}
 WHOLE_LORA = Trained(method="lora", rank=12, modules=("all",))
 QLORA = {"trained": Trained(method="qlora", rank=12, modules=("attention",))}
 SINKS = {"attention_sinks": True}
+LOCAL = FailureSpec(mtbf_node_days=1000, save="local")
 RACKS, NODES = "36x4:gb200", "8x8:h100-sxm"
 
 
@@ -54,7 +56,9 @@ def experts(**fields):
     return {"moe": MoeSpec.model_validate(sizes | fields)}
 
 
-def job_of(runtime, cluster=NODES, options=None, optimizer=None, outer=None, **fields):
+def job_of(
+    runtime, cluster=NODES, options=None, optimizer=None, *, outer=None, failures=None, **fields
+):
     """Fields of the training by their names; all others are of the model."""
     training = {"seq_length": 4096, "global_batch_size": 64}
     training |= {name: fields.pop(name) for name in TRAINING & set(fields)}
@@ -63,7 +67,7 @@ def job_of(runtime, cluster=NODES, options=None, optimizer=None, outer=None, **f
     return Job(
         model=ModelSpec.model_validate(SIZES | fields),
         training=TrainingSpec.model_validate(training),
-        cluster=parse_cluster(cluster),
+        cluster=parse_cluster(cluster).model_copy(update={"failures": failures}),
         options=RuntimeOptions.model_validate(options or {}),
         runtime=runtime,
         outer=outer,
@@ -843,6 +847,10 @@ ROWS = {
             **MAMBA,
             feed_forward="none",
         ),
+    ),
+    "fsdp_saves_no_copies": (
+        of({"zero_stage": 2}, {"zero_stage": 3}, failures=LOCAL),
+        of({"zero_stage": 1}, failures=LOCAL) + of({"zero_stage": 2}),
     ),
     "few_bits_are_sharded": (
         of(
