@@ -1,6 +1,7 @@
 """A cluster as it is stated: node groups, their hosts and network cards, links between nodes."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -315,6 +316,14 @@ class ClusterSpec(Spec):
     def num_gpus(self) -> int:
         """GPUs of the whole cluster: the world size of the job."""
         return sum(group.num_gpus for group in self.groups)
+
+    def with_nodes(self, counts: Iterable[int]) -> Self:
+        """So many nodes of each group; what joins groups goes where one is left."""
+        pairs = zip(self.groups, counts, strict=True)
+        groups = tuple(one.model_copy(update={"num_nodes": count}) for one, count in pairs if count)
+        between = self.between_groups if len(groups) > 1 else None
+        changed = {"groups": groups, "between_groups": between}
+        return self if groups == self.groups else self.model_copy(update=changed)
 
     @property
     def num_nodes(self) -> int:

@@ -65,7 +65,7 @@ def island_jobs(job: Job) -> tuple[Job, ...]:
         reaches = (group.nvlink_domain or 0, *(tier.reach_gpus for tier in cluster.fabric))
         counts = {1, group.num_nodes, *(reach // group.gpus_per_node for reach in reaches)}
         for count in counts & set(range(1, group.num_nodes + 1)):
-            one = _part(cluster, [count * (i == place) for i in range(len(cluster.groups))])
+            one = cluster.with_nodes([count * (i == place) for i in range(len(cluster.groups))])
             parts[_kinds(one)] = one
     ordered = sorted(parts.values(), key=lambda one: -one.num_gpus)
     return tuple(job.model_copy(update={"cluster": one}) for one in ordered if one != cluster)
@@ -89,29 +89,19 @@ def _parts(cluster: ClusterSpec) -> Iterator[ClusterSpec]:
     if not is_heterogeneous(cluster):
         for count in node_counts(sum(nodes)):
             before = np.cumsum([0, *nodes[:-1]])
-            yield _part(cluster, np.clip(count - before, 0, nodes).tolist())
+            yield cluster.with_nodes(np.clip(count - before, 0, nodes).tolist())
         return
     tried = [{*range(count + 1)} for count in nodes]
     if not tries_all(cluster):
         for group, most in enumerate(nodes):
             for count in node_counts(most):
-                yield _part(cluster, [count if i == group else 0 for i in range(len(nodes))])
+                yield cluster.with_nodes([count if i == group else 0 for i in range(len(nodes))])
         each = int(MOST_COMBINED ** (1 / len(nodes))) - 1
         tried = [{count * i // max(1, each) for i in range(each + 1)} for count in nodes]
     for counts in product(*tried):
         if any(counts):
-            yield _part(cluster, counts)
+            yield cluster.with_nodes(counts)
     yield cluster
-
-
-def _part(cluster: ClusterSpec, counts: Iterable[int]) -> ClusterSpec:
-    """So many nodes of each group; what joins groups is left out where one is left."""
-    pairs = zip(cluster.groups, counts, strict=True)
-    groups = tuple(group.model_copy(update={"num_nodes": count}) for group, count in pairs if count)
-    if groups == cluster.groups:
-        return cluster
-    between = cluster.between_groups if len(groups) > 1 else None
-    return cluster.model_copy(update={"groups": groups, "between_groups": between})
 
 
 def node_counts(most: int) -> tuple[int, ...]:

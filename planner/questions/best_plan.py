@@ -278,8 +278,7 @@ def _plan(context: SearchContext, reached: Reached, whole: Budget) -> Plan:
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=tuple(
-            Source(quantity=p.quantity, kind=p.kind, source=p.source)
-            for p in own.machine.provenance
+            Source.model_validate(one, from_attributes=True) for one in own.machine.provenance
         ),
     )
 

@@ -15,9 +15,8 @@ from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows, stage_l
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.cases import Case
-from trainplan.planner.plan import Candidate, Certificate, Plan, Target
+from trainplan.planner.plan import Candidate, Certificate, Plan, Source, Target
 from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
-from trainplan.planner.replan.losses import with_counts
 from trainplan.planner.space import Choice, parse_choice, rules_of_job
 
 Part = tuple[ClusterSpec, int]
@@ -97,7 +96,9 @@ def parts_of(cluster: ClusterSpec, layout: Layout, left: ClusterSpec) -> Iterato
     most = min(have[i] * ranks // need[i] for i in range(len(need)))
     for count in range(most, 0, -1):
         if all(one * count % ranks == 0 for one in need):
-            yield with_counts(left, [one * count // ranks for one in need]), count
+            part = left.with_nodes(one * count // ranks for one in need)
+            # links of some nodes are not known
+            yield (part if part == left else part.model_copy(update={"links": None})), count
 
 
 def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> LayoutTable:
@@ -183,5 +184,7 @@ def _plan(case: Case, on: Context, best: Candidate, counts: tuple[int, int]) -> 
             objective=target,
         ),
         refused={},
-        sources=(),
+        sources=tuple(
+            Source.model_validate(one, from_attributes=True) for one in on.machine.provenance
+        ),
     )

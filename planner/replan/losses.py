@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.hardware import ClusterSpec, LinkSpec
@@ -48,20 +48,8 @@ def left_of(cluster: ClusterSpec, lost: Iterable[str]) -> ClusterSpec:
     counts = [one.num_nodes - gone[place] for place, one in enumerate(cluster.groups)]
     if not any(counts):
         raise SpecError("--lost: no node is left: nothing to plan on; give at most one less")
-    return _of_counts(cluster, counts, links and _without(links, names))
-
-
-def with_counts(cluster: ClusterSpec, counts: Sequence[int]) -> ClusterSpec:
-    """So many nodes of each group, whose links are then not known."""
-    same = [one.num_nodes for one in cluster.groups] == list(counts)
-    return cluster if same else _of_counts(cluster, counts, None)
-
-
-def _of_counts(cluster: ClusterSpec, counts: Sequence[int], links: LinkSpec | None) -> ClusterSpec:
-    pairs = zip(cluster.groups, counts, strict=True)
-    groups = tuple(one.model_copy(update={"num_nodes": count}) for one, count in pairs if count)
-    between = cluster.between_groups if len(groups) > 1 else None
-    return cluster.model_copy(update={"groups": groups, "between_groups": between, "links": links})
+    kept = links and _without(links, names)
+    return cluster.with_nodes(counts).model_copy(update={"links": kept})
 
 
 def _read(cluster: ClusterSpec, text: str) -> tuple[int, int]:

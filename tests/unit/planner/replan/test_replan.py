@@ -131,6 +131,7 @@ def test_its_document_is_a_plan_that_is_priced_the_same(make_job):
         job, layout = chosen_from_json(json.dumps(plan_json(one.plan), default=str))
         again = estimate(job, layout, memory_margin=case.margin)
         assert again.step_time_s == one.plan.best.estimate.step_time_s
+        assert one.plan.sources
 
 
 def test_more_than_forty_replicas_go_on_with_buckets_of_the_same_size(make_job):
