@@ -56,8 +56,9 @@ def search(
     joined = OuterStep.of(plan.job, machine_for(plan.job, measured), plan.best.estimate)
     if joined and not job.outer.is_parted and not budget.spent():
         whole = job.model_copy(update={"outer": None})
-        without = best_plan.search(whole, _brief(options), DeadlineBudget(budget), measured)
-        if isinstance(without, Plan):
+        fastest = _brief(options).model_copy(update={"objective": "time", "deadline_days": None})
+        without = _found(whole, fastest, budget, measured)
+        if without:
             step_s = without.best.estimate.step_time_s
             joined = joined.compared(step_s, without.job.cluster.num_gpus)
     return plan.model_copy(update={"outer_step": joined})
@@ -73,11 +74,21 @@ def _with_rounds(job: Job, options: SearchOptions, budget: Budget, measured: Mea
     assert job.outer is not None
     if job.outer.every is not None:
         return job
-    found = best_plan.search(job, _brief(options), DeadlineBudget(budget), measured)
-    if isinstance(found, Infeasible):
+    found = _found(job, _brief(options), budget, measured)
+    if found is None:
         return job
     step_s = SHORTER * found.best.estimate.local_step_s
-    return with_rounds(job, machine_for(job, measured), step_s)
+    rounds = with_rounds(found.job, machine_for(found.job, measured), step_s).outer
+    return job.model_copy(update={"outer": rounds})
+
+
+def _found(job: Job, options: SearchOptions, budget: Budget, measured: Measured) -> Plan | None:
+    """A plan; null: none is found in time, or none fits."""
+    try:
+        found = best_plan.search(job, options, DeadlineBudget(budget), measured)
+    except PlanError:
+        return None
+    return found if isinstance(found, Plan) else None
 
 
 def _has_islands(job: Job) -> bool:
@@ -92,11 +103,8 @@ def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
         return plan.model_copy(update={"notes": (*plan.notes, NOT_KNOWN)})
     island = island_job(job.model_copy(update={"outer": OuterSpec()}))
     options = SearchOptions(only_answer=True, top=1, memory_margin=plan.memory_margin)
-    try:
-        found = best_plan.search(island, options, DeadlineBudget(budget), measured)
-    except PlanError:
-        return plan
-    if isinstance(found, Infeasible):
+    found = _found(island, options, budget, measured)
+    if found is None:
         return plan
     machine, step_s = machine_for(found.job, measured), plan.best.estimate.step_time_s
     joined = OuterStep.of(found.job, machine, found.best.estimate, chosen=False)

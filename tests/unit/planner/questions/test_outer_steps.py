@@ -101,6 +101,29 @@ def test_free_rounds_are_long_enough_and_compared_with_a_plan_without():
     assert plan_json(plan)["outer_step"]["every"] == joined.every
 
 
+def test_a_deadline_that_islands_alone_meet_has_an_answer():
+    job = whole().model_copy(update={"outer": OuterSpec()})
+    days = spent_days(searched(job, BRIEF))
+    late = spent_days(searched(whole(), BRIEF))
+    assert days < 0.7 * late
+    plan = searched(job, BRIEF.model_copy(update={"deadline_days": 1.05 * days}))
+    assert spent_days(plan) < 1.05 * days < late
+    assert plan.outer_step.without_step_s > 1.05 * plan.outer_step.step_time_s
+
+
+def spent_days(plan):
+    return run_steps(plan.job) * plan.best.estimate.step_time_s / 86400
+
+
+@pytest.mark.parametrize("objective", ["gpus", "cost"])
+def test_free_rounds_are_long_enough_on_the_part_that_is_taken(objective):
+    options = BRIEF.model_copy(update={"objective": objective})
+    job = whole().model_copy(update={"outer": OuterSpec()})
+    groups = tuple(one.model_copy(update={"num_nodes": 2}) for one in job.cluster.groups)
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": groups})})
+    assert searched(job, options).outer_step.utilisation >= 0.95
+
+
 def test_islands_are_offered_where_they_are_much_faster():
     plan = searched(whole(), BRIEF)
     joined = plan.outer_step
