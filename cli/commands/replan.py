@@ -55,7 +55,7 @@ OUTAGE = (
     ),
     click.option(
         "--spare-nodes",
-        type=parameters.IntRange(0, 1 << 20),
+        type=parameters.IntRange(0, 1 << 10),
         metavar="N",
         help="Nodes that may take the place of the lost ones. [default: the cluster's]",
     ),
@@ -71,7 +71,7 @@ OUTAGE = (
     help="Nodes that are lost: how many, of which group (its GPU, or its place from 0), or the "
     "name of one where the cluster has measured links.",
 )
-@click.option("--cluster", metavar="CLUSTER", help="In place of --lost, what is left, or grown.")
+@parameters.job_option("--cluster", "In place of --lost, what is left, or grown.")
 @click.option(
     "--saved",
     type=OneOf("way", names.SAVED),

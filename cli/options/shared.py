@@ -183,7 +183,7 @@ OUTER = (
     ),
     click.option(
         "--islands",
-        type=IntRange(2, 1 << 16),
+        type=IntRange(2, 1 << 10),
         metavar="N",
         help="With --allow diloco: equal parts of the nodes.  [default: the cluster's groups]",
     ),
@@ -210,7 +210,7 @@ OUTER = (
     ),
     click.option(
         "--outer-fragments",
-        type=IntRange(1, 1_000_000),
+        type=IntRange(1, 1 << 10),
         metavar="N",
         help="With --allow diloco: parts of the model that are joined in turn.  [default: 1]",
     ),

@@ -493,6 +493,7 @@ NOT_REQUESTED = {
 NOT_REQUESTED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
 NOT_REQUESTED |= {"wanted"}  # so does `layout`, which a command takes in two places
 NOT_REQUESTED |= {"offers"}  # a file of the user's; a client asks for one `price` after the other
+NOT_REQUESTED |= {"take"}  # which plan a file has; a client is given all of them
 NOT_REQUESTED |= {"one_rank"}  # it measures, on a GPU of the user's
 """What the server decides, or has no use for."""
 CALLED = {

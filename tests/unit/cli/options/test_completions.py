@@ -20,7 +20,7 @@ FREE = {
     *("--budget", "--timeout", "--time-limit", "--memory-margin", "--attention-share"),
     *("--forward", "--input-grad", "--weight-grad", "--p2p", "--vocab-forward"),
     *("--vocab-backward", "--offload", "--nic", "--power-limit", "--price"),
-    *("--restart", "--checkpoint", "--repair"),
+    *("--restart", "--checkpoint", "--repair", "--lost", "--since-save"),
     *("--max-input", "--max-output"),
     # what only the user knows
     *("--runtime-version", "--rdzv-endpoint", "--source", "--set", "--command", "--stop-command"),
