@@ -15,6 +15,11 @@ def one_of(*names: str | None) -> dict[str, Any]:
     return {"enum": list(names)}
 
 
+def optional(description: str, *examples: object, default: object = None, **limits: Any) -> Any:  # noqa: ANN401 (as Field)
+    """A field that may be left out: what it is, and examples of it."""
+    return Field(default, description=description, examples=list(examples) or None, **limits)
+
+
 class Positional:
     """Marks a field that is typed without the name of an option."""
 

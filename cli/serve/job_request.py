@@ -5,40 +5,33 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainplan.cli.options import names
-from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, one_of
+from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, one_of, optional
 
 
 class OfNodes(Request):
     """How nodes fail and how the run is saved."""
 
-    mtbf_node: str | None = Field(
-        None,
-        description="Mean time between failures of one node, or `published`, that of a published "
+    mtbf_node: str | None = optional(
+        "Mean time between failures of one node, or `published`, that of a published "
         "run on such GPUs: adds what failures and saves take to days, money and energy; null: the "
         "cluster's, else without failures.",
-        examples=["400d", "published"],
+        "400d",
+        "published",
     )
-    restart: str | None = Field(
-        None, description="From a failure until training goes on.", examples=["10m"]
+    restart: str | None = optional("From a failure until training goes on.", "10m")
+    checkpoint: str | None = optional(
+        "What all nodes together write to where checkpoints are.", "50GB/s"
     )
-    checkpoint: str | None = Field(
-        None,
-        description="What all nodes together write to where checkpoints are.",
-        examples=["50GB/s"],
-    )
-    save: str | None = Field(
-        None,
-        description="Training waits for a save, or until its copy is in host memory (async); "
+    save: str | None = optional(
+        "Training waits for a save, or until its copy is in host memory (async); "
         "local: it stays there, with another on another node.",
         json_schema_extra=one_of(*names.SAVES, None),
     )
-    spare_nodes: int | None = Field(
-        None, ge=0, description="Nodes beside those of the cluster that take the place of failed."
+    spare_nodes: int | None = optional(
+        "Nodes beside those of the cluster that take the place of failed.", ge=0
     )
-    repair: str | None = Field(
-        None,
-        description="Until a failed node is back; null: another is there at once.",
-        examples=["24h"],
+    repair: str | None = optional(
+        "Until a failed node is back; null: another is there at once.", "24h"
     )
 
 
@@ -54,11 +47,10 @@ class OfJob(OfNodes):
             examples=["llama3-70b"],
         ),
     ]
-    tower: str | None = Field(
-        None,
-        description="Of a model that sees or hears: samples=N in a sequence, patches=N in a "
+    tower: str | None = optional(
+        "Of a model that sees or hears: samples=N in a sequence, patches=N in a "
         "sample, frozen=none|encoder|all; or `none` for its text alone.",
-        examples=["samples=2,patches=1024"],
+        "samples=2,patches=1024",
     )
     cluster: Annotated[
         str | Given,
@@ -70,32 +62,23 @@ class OfJob(OfNodes):
             examples=["8x8:h100-sxm", "4x8:h100-sxm+4x8:h200-sxm", "2xp5.48xlarge"],
         ),
     ]
-    nic: str | None = Field(
-        None,
-        description="Network of a node, where it is not the cluster's usual one.",
-        examples=["400Gb/s", "4x100Gb/s"],
+    nic: str | None = optional(
+        "Network of a node, where it is not the cluster's usual one.", "400Gb/s", "4x100Gb/s"
     )
-    power_limit: str | None = Field(
-        None,
-        description="Watts that the board of one GPU may draw, where they are fewer than usual.",
-        examples=["500W"],
+    power_limit: str | None = optional(
+        "Watts that the board of one GPU may draw, where they are fewer than usual.", "500W"
     )
-    price: str | None = Field(
-        None,
-        description="Of one GPU for an hour: with `tokens`, adds money of the run.",
-        examples=["2.5", "EUR 2"],
+    price: str | None = optional(
+        "Of one GPU for an hour: with `tokens`, adds money of the run.", "2.5", "EUR 2"
     )
-    carbon: str | None = Field(
-        None,
-        description="Carbon dioxide of a kWh of electricity in kg, or the mean of the world.",
-        examples=["0.4", "world"],
+    carbon: str | None = optional(
+        "Carbon dioxide of a kWh of electricity in kg, or the mean of the world.", "0.4", "world"
     )
-    pue: float | None = Field(
-        None,
+    pue: float | None = optional(
+        "Energy of the site over that of its machines; null: that of the GPUs alone.",
+        1.2,
         ge=1,
         le=10,
-        description="Energy of the site over that of its machines; null: that of the GPUs alone.",
-        examples=[1.2],
     )
     global_batch_size: Size = Field(
         description="Sequences per optimizer step, over all replicas.", examples=[128]
@@ -109,86 +92,72 @@ class OfJob(OfNodes):
             examples=["lognormal:4096,1.5", {"1024": 900, "8192": 100}],
         ),
     ] = None
-    packing: str | None = Field(
-        None,
-        description="How sequences of `lengths` fill rows.",
-        json_schema_extra=one_of(*names.PACKINGS, None),
+    packing: str | None = optional(
+        "How sequences of `lengths` fill rows.", json_schema_extra=one_of(*names.PACKINGS, None)
     )
-    precision: str | None = Field(
-        None,
-        description="Number format of the matrix products; null: bf16, on a CPU the faster of "
-        "fp32 and bf16.",
+    precision: str | None = optional(
+        "Number format of the matrix products; null: bf16, on a CPU the faster of fp32 and bf16.",
         json_schema_extra=one_of(*names.PRECISIONS, None),
     )
-    optimizer: str = Field(
+    optimizer: str = optional(
+        "NAME[:SETTING=VALUE,...] (tool `catalog`, kind `optimizers`).",
         "adamw",
-        description="NAME[:SETTING=VALUE,...] (tool `catalog`, kind `optimizers`).",
-        examples=["adamw", "galore:rank=1024"],
+        "galore:rank=1024",
+        default="adamw",
     )
-    state_precision: str = Field(
-        "o0",
-        description="What weights, gradients and moments are stored in: as the runtime does (o0), "
+    state_precision: str = optional(
+        "What weights, gradients and moments are stored in: as the runtime does (o0), "
         "all in bf16, or at a level of FP8-LM (o1 to o3); all but o0 change the training.",
+        default="o0",
         json_schema_extra=one_of(*names.STATE_PRECISIONS),
     )
-    tokens: str | None = Field(
-        None,
-        description="Tokens of the whole run: adds days, GPU-hours and money.",
-        examples=["15T", "300B"],
+    tokens: str | None = optional(
+        "Tokens of the whole run: adds days, GPU-hours and money.", "15T", "300B"
     )
-    train: str | None = Field(
-        None,
-        description="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or "
-        "frozen:layers=0-20.",
-        examples=["lora:rank=16,modules=all"],
+    train: str | None = optional(
+        "What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20.",
+        "lora:rank=16,modules=all",
     )
-    loss_tokens: float = Field(
-        1.0, ge=1e-6, le=1, description="Share of the tokens that count in the loss."
+    loss_tokens: float = optional(
+        "Share of the tokens that count in the loss.", default=1.0, ge=1e-6, le=1
     )
-    runtime: str | None = Field(
-        None,
-        description=f"Training runtime the layout is for; null: {names.DEFAULT_RUNTIME}, or the "
+    runtime: str | None = optional(
+        f"Training runtime the layout is for; null: {names.DEFAULT_RUNTIME}, or the "
         "first that trains the job; on a CPU fsdp2.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
-    runtime_version: str | None = Field(None, description="Release of it that runs.")
-    option: list[str] = Field(
-        [],
-        description=f"Settings of the runtime, NAME=VALUE: {', '.join(names.RUNTIME_OPTIONS)}.",
-        examples=[["attention=unfused", "overlap_grad_reduce=false"]],
+    runtime_version: str | None = optional("Release of it that runs.")
+    option: list[str] = optional(
+        f"Settings of the runtime, NAME=VALUE: {', '.join(names.RUNTIME_OPTIONS)}.",
+        ["attention=unfused", "overlap_grad_reduce=false"],
+        default=[],
     )
-    reserve: str | None = Field(
-        None,
-        description="Memory of every GPU left to another tenant, with its unit.",
-        examples=["30GiB"],
+    reserve: str | None = optional(
+        "Memory of every GPU left to another tenant, with its unit.", "30GiB"
     )
-    reserve_host: str | None = Field(
-        None, description="Memory of the host of every node left to it.", examples=["200GiB"]
-    )
-    allow: list[Literal["diloco"]] = Field(
-        [],
-        description="What may change the training. diloco: islands (equal groups of nodes, or "
+    reserve_host: str | None = optional("Memory of the host of every node left to it.", "200GiB")
+    allow: list[Literal["diloco"]] = optional(
+        "What may change the training. diloco: islands (equal groups of nodes, or "
         "`islands` of them) take local steps alone and are joined by outer steps.",
+        default=[],
     )
-    islands: int | None = Field(None, ge=2, description="With diloco: equal parts of the nodes.")
-    outer_every: str | None = Field(
-        None,
-        description="With diloco: local steps between outer steps; free: the fewest with 95 % of "
+    islands: int | None = optional("With diloco: equal parts of the nodes.", ge=2)
+    outer_every: str | None = optional(
+        "With diloco: local steps between outer steps; free: the fewest with 95 % of "
         "the time in local steps.",
-        examples=["100", "free"],
+        "100",
+        "free",
     )
-    outer_dtype: str | None = Field(
-        None,
-        description="With diloco: outer gradients on the wire.",
+    outer_dtype: str | None = optional(
+        "With diloco: outer gradients on the wire.",
         json_schema_extra=one_of(*names.OUTER_TYPES, None),
     )
-    outer_overlap: str | None = Field(
-        None,
-        description="With diloco: local steps behind which an outer step may hide: none, a number, "
+    outer_overlap: str | None = optional(
+        "With diloco: local steps behind which an outer step may hide: none, a number, "
         "or eager, all until the next.",
-        examples=["eager"],
+        "eager",
     )
-    outer_fragments: int | None = Field(
-        None, ge=1, description="With diloco: parts of the model that are joined in turn."
+    outer_fragments: int | None = optional(
+        "With diloco: parts of the model that are joined in turn.", ge=1
     )
     profile: Profiles = ()

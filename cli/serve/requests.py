@@ -24,6 +24,7 @@ from trainplan.cli.serve.fields import (
     Subcommand,
     TimeLimit,
     one_of,
+    optional,
 )
 from trainplan.cli.serve.job_request import OfJob, OfNodes
 
@@ -31,59 +32,46 @@ from trainplan.cli.serve.job_request import OfJob, OfNodes
 class SearchRequest(OfJob):
     """`plan search`."""
 
-    seq_length: Size | None = Field(
-        None,
-        description="Tokens per sequence; only with objective `context` it is found.",
-        examples=[8192],
+    seq_length: Size | None = optional(
+        "Tokens per sequence; only with objective `context` it is found.", 8192
     )
-    objective: str = Field(
-        "time",
-        description="What is best: time (the fastest step), memory, cost, energy, gpus (the "
+    objective: str = optional(
+        "What is best: time (the fastest step), memory, cost, energy, gpus (the "
         "fewest that hold the job, and meet `deadline`) or context (the longest sequence).",
+        default="time",
         json_schema_extra=one_of(*names.OBJECTIVES),
     )
-    slack: str | None = Field(
-        None,
-        description="How much longer than the fastest a step may take: the answer is the simplest "
+    slack: str | None = optional(
+        "How much longer than the fastest a step may take: the answer is the simplest "
         "layout within it (1 %), with objective memory the one that needs least (2 %).",
-        examples=["2%"],
+        "2%",
     )
-    deadline: str | None = Field(
-        None, description="The run of `tokens` must end by then.", examples=["30d", "36h"]
-    )
-    fix: list[str] = Field([], description="Fields to hold.", examples=[["tp=8"]])
-    exclude: list[str] = Field(
-        [], description="Values to keep a field from.", examples=[["recompute=full"]]
-    )
-    trusted: bool = Field(
-        default=False, description="Only layouts within what published runs measured."
-    )
-    trainer: str | None = Field(
-        None,
-        description="Only layouts and settings that this project has words for; null: all.",
+    deadline: str | None = optional("The run of `tokens` must end by then.", "30d", "36h")
+    fix: list[str] = optional("Fields to hold.", ["tp=8"], default=[])
+    exclude: list[str] = optional("Values to keep a field from.", ["recompute=full"], default=[])
+    trusted: bool = optional("Only layouts within what published runs measured.", default=False)
+    trainer: str | None = optional(
+        "Only layouts and settings that this project has words for; null: all.",
         json_schema_extra=one_of(*names.TRAINERS, None),
     )
-    all_nodes: bool = Field(
-        default=False, description="Use all nodes of the cluster, though fewer may be better."
+    all_nodes: bool = optional(
+        "Use all nodes of the cluster, though fewer may be better.", default=False
     )
-    search_options: str = Field(
-        "safe",
-        description="Settings of the runtime that are searched: safe, which change no numerics; "
-        "all; or none.",
+    search_options: str = optional(
+        "Settings of the runtime that are searched: safe, which change no numerics; all; or none.",
+        default="safe",
         json_schema_extra=one_of(*names.LEVELS),
     )
     fit_chance: FitChance = names.FIT_CHANCE
-    memory_margin: MemoryMargin | None = Field(None, description="In place of `fit_chance`.")
-    top: int = Field(10, ge=1, le=100, description="Alternatives to list.")
-    baseline: str | None = Field(
-        None,
-        description="A layout of yours to compare the answer with, as in `estimate`.",
-        examples=["tp=8,pp=4,vpp=2"],
+    memory_margin: MemoryMargin | None = optional("In place of `fit_chance`.")
+    top: int = optional("Alternatives to list.", default=10, ge=1, le=100)
+    baseline: str | None = optional(
+        "A layout of yours to compare the answer with, as in `estimate`.", "tp=8,pp=4,vpp=2"
     )
-    pareto: str | None = Field(
-        None,
-        description="Instead of one answer, all layouts that no other beats in two objectives.",
-        examples=["time,memory", "cost,time"],
+    pareto: str | None = optional(
+        "Instead of one answer, all layouts that no other beats in two objectives.",
+        "time,memory",
+        "cost,time",
     )
     time_limit: TimeLimit = None
 
@@ -125,10 +113,10 @@ class CheckRequest(OfNodes):
             examples=[{"ds_config.json": '{"zero_optimization": {"stage": 2}}'}],
         ),
     ] = {}  # noqa: RUF012 (pydantic copies it)
-    set: list[str] = Field(
-        [],
-        description="Values of variables that the script takes from elsewhere, NAME=VALUE.",
-        examples=[["NNODES=8"]],
+    set: list[str] = optional(
+        "Values of variables that the script takes from elsewhere, NAME=VALUE.",
+        ["NNODES=8"],
+        default=[],
     )
     cluster: Annotated[
         str | Given | None,
@@ -143,24 +131,20 @@ class CheckRequest(OfNodes):
         Inline(),
         Field(description="As in `search`, for launches that name no shape."),
     ] = None
-    train: str | None = Field(None, description="As in `search`.")
-    seq_length: Size | None = Field(
-        None, description="Tokens per sequence, for launches that do not say it."
+    train: str | None = optional("As in `search`.")
+    seq_length: Size | None = optional("Tokens per sequence, for launches that do not say it.")
+    global_batch_size: Size | None = optional(
+        "Sequences per step, for launches that do not say it."
     )
-    global_batch_size: Size | None = Field(
-        None, description="Sequences per step, for launches that do not say it."
-    )
-    runtime: str | None = Field(
-        None,
-        description="Runtime of the launch, where its program does not tell.",
+    runtime: str | None = optional(
+        "Runtime of the launch, where its program does not tell.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
-    runtime_version: str | None = Field(
-        None, description="Release of it that runs, where no container of the launch names it."
+    runtime_version: str | None = optional(
+        "Release of it that runs, where no container of the launch names it."
     )
-    strict: bool = Field(
-        default=False,
-        description="An option that the release does not know, or that is missing, stops it.",
+    strict: bool = optional(
+        "An option that the release does not know, or that is missing, stops it.", default=False
     )
     profile: Profiles = ()
     memory_margin: MemoryMargin = 0.0
@@ -197,76 +181,63 @@ class SweepRequest(ExplainRequest):
         "(nic multiplies) and fields of a layout. The first is the curve, more give one each.",
         examples=[["gpus=64..4096"]],
     )
-    weak: bool = Field(default=False, description="Grow the batch with the GPUs: weak scaling.")
+    weak: bool = optional("Grow the batch with the GPUs: weak scaling.", default=False)
 
 
 class ReplanRequest(ExplainRequest):
     """`plan replan`."""
 
-    lost: list[str] = Field(
-        [],
-        description="Nodes that are lost: how many, GROUP:N of a group (its GPU, or its place from "
+    lost: list[str] = optional(
+        "Nodes that are lost: how many, GROUP:N of a group (its GPU, or its place from "
         "0), or the name of one where the cluster has measured links.",
-        examples=[["1"]],
+        ["1"],
+        default=[],
     )
     cluster: Annotated[
         str | Given | None,
         Inline(),
         Field(description="In place of `lost`: what is left, or grown; as in `search`."),
     ] = None
-    saved: str = Field(
-        names.SAVED[0],
-        description="How the checkpoint was saved: as the launch does, reshardable, or weights "
+    saved: str = optional(
+        "How the checkpoint was saved: as the launch does, reshardable, or weights "
         "alone are loaded, which changes the training.",
+        default=names.SAVED[0],
         json_schema_extra=one_of(*names.SAVED),
     )
-    global_batch_size: Size | None = Field(
-        None, description="Sequences per step from now on; changes the training."
+    global_batch_size: Size | None = optional(
+        "Sequences per step from now on; changes the training."
     )
-    since_save: str | None = Field(
-        None, description="Training since the last save, which is lost.", examples=["12m"]
-    )
-    restart: str | None = Field(
-        None, description="From a start until training goes on.", examples=["10m"]
-    )
-    repair: str | None = Field(None, description="Until the nodes are back.", examples=["2h"])
-    spare_nodes: int | None = Field(
-        None, ge=0, description="Nodes that may take the place of the lost ones."
-    )
+    since_save: str | None = optional("Training since the last save, which is lost.", "12m")
+    restart: str | None = optional("From a start until training goes on.", "10m")
+    repair: str | None = optional("Until the nodes are back.", "2h")
+    spare_nodes: int | None = optional("Nodes that may take the place of the lost ones.", ge=0)
 
 
 class ExportRequest(Request):
     """`plan export`."""
 
     plan: PlanGiven
-    candidate: int | None = Field(None, description="Rank of an alternative; null: the answer.")
-    runtime: str | None = Field(
-        None,
-        description="Training runtime that reads the files; null: the plan's own.",
+    candidate: int | None = optional("Rank of an alternative; null: the answer.")
+    runtime: str | None = optional(
+        "Training runtime that reads the files; null: the plan's own.",
         json_schema_extra=one_of(*names.EXPORTERS, None),
     )
-    trainer: str | None = Field(
-        None,
-        description="Write files of this project, over the plan's runtime; null: the runtime's.",
+    trainer: str | None = optional(
+        "Write files of this project, over the plan's runtime; null: the runtime's.",
         json_schema_extra=one_of(*names.TRAINERS, None),
     )
-    launcher: str = Field(
-        "torchrun",
-        description="What starts the ranks.",
-        json_schema_extra=one_of(*names.LAUNCHERS),
+    launcher: str = optional(
+        "What starts the ranks.", default="torchrun", json_schema_extra=one_of(*names.LAUNCHERS)
     )
-    trials: int | None = Field(
-        None, description="With slurm: an array job that tries so many of the best layouts."
+    trials: int | None = optional(
+        "With slurm: an array job that tries so many of the best layouts."
     )
-    keys: str | None = Field(
-        None,
-        description="Instead of files, settings of this project over Megatron.",
+    keys: str | None = optional(
+        "Instead of files, settings of this project over Megatron.",
         json_schema_extra=one_of(*names.KEY_TABLES, None),
     )
-    additions: tuple[str, ...] = Field(
-        (),
-        alias="with",
-        description="`operations`: what a production launch has as well.",
+    additions: tuple[str, ...] = optional(
+        "`operations`: what a production launch has as well.", default=(), alias="with"
     )
     output_dir: Annotated[
         str | None, New(), Field(description="Name of a new folder in that of --write-files.")
