@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
+from trainplan.costmodel.hardware.switches import SwitchSpec
 from trainplan.costmodel.spec import Amount, AmountOrZero, Spec
 
 MOST_LINKED_NODES = 1024
@@ -282,8 +283,10 @@ class ClusterSpec(Spec):
     network: Network = "any-to-any"
     """`rail-only`: nothing joins rails, and what is for another one passes through the sender's
     scale-up domain first."""
+    switches: SwitchSpec | None = None
+    """Of which the scale-out network is built; null: it is not counted."""
     currency: str = "USD"
-    """Of `price_per_gpu_hour`."""
+    """Of prices."""
     pue: float | None = Field(default=None, ge=1.0, le=10.0)
     """Energy of the whole site over that of its machines; null: not stated."""
     kg_co2_per_kwh: float | None = Field(default=None, ge=0.0, le=10.0)

@@ -3,6 +3,9 @@
 Energy: joules of the layouts of one job.
 energy_of: energy of the layouts of a job.
 Goodput: share of the time that trains, and where the rest goes.
+Built: switches and transceivers of one network.
+Fabric: what the scale-out network takes, any-to-any and on rails alone.
+fabric_of: the same of a cluster; null where its switches are not stated.
 goodput_of: goodput of a job on its cluster; null where nothing is stated of failures.
 JOULES_PER_KWH: joules of a kilowatt-hour.
 kg_co2: carbon dioxide of electricity, in kg.
@@ -17,6 +20,7 @@ WORLD_KG_CO2_PER_KWH: carbon dioxide of a kilowatt-hour of electricity, mean of 
 """
 
 from trainplan.costmodel.run_costs.energy import Energy, energy_of
+from trainplan.costmodel.run_costs.fabric import Built, Fabric, fabric_of
 from trainplan.costmodel.run_costs.footprint import (
     JOULES_PER_KWH,
     WORLD_KG_CO2_PER_KWH,

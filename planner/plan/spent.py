@@ -1,6 +1,6 @@
 """What a plan says of energy, carbon dioxide and money of a step and of the run."""
 
-from trainplan.costmodel.run_costs import Goodput
+from trainplan.costmodel.run_costs import Fabric, Goodput
 from trainplan.costmodel.spec import Spec
 
 
@@ -30,3 +30,5 @@ class Spent(Spec):
     """Of all GPUs together, without spare nodes."""
     goodput: Goodput | None = None
     """Share of the time that trains; null: failures are not stated, so nothing is without."""
+    fabric: Fabric | None = None
+    """What the scale-out network takes; null: the cluster's switches are not stated."""

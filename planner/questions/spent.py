@@ -8,6 +8,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.run_costs import (
     energy_of,
+    fabric_of,
     goodput_of,
     kg_co2,
     price_per_second,
@@ -48,6 +49,7 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
         money_per_run=_of_run(money, steps),
         gpu_hours_per_run=_of_run(hours, steps),
         goodput=goodput_of(job),
+        fabric=fabric_of(cluster),
     )
 
 

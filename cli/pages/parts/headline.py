@@ -26,6 +26,7 @@ from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.run_costs import (
     WORLD_KG_CO2_PER_KWH,
+    Built,
     Goodput,
     goodput_of,
     run_steps,
@@ -156,9 +157,26 @@ def tower_lines(model: ModelSpec) -> tuple[str, ...]:
     return (DOT.join((size, given, TRAINED[tower.frozen])),)
 
 
+def fabric_lines(cluster: ClusterSpec, spent: Spent | None) -> Iterator[str]:
+    """Where switches are stated, how many the network takes in both shapes, its own first."""
+    if spent is None or (found := spent.fabric) is None:
+        return
+    shapes = {"any-to-any": found.any_to_any, "rail-only": found.rail_only}
+    own, *others = sorted(shapes, key=lambda name: name != cluster.network)
+    words = [f"{n} {_built(b, cluster)}" for n in (own, *others) if (b := shapes[n])]
+    yield f"network at full bandwidth: {'; '.join(words)}"
+
+
+def _built(network: Built, cluster: ClusterSpec) -> str:
+    counts = f"{network.switches:,} switches in {network.tiers} tier{'s' * (network.tiers > 1)}"
+    price = "" if network.price is None else f", {network.price:,.0f} {cluster.currency}"
+    return f"{counts}, {network.transceivers:,} transceivers{price}"
+
+
 def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
-    """A line where the run, a PUE or the carbon dioxide of a kWh is stated."""
+    """A line where the run, a PUE or the carbon dioxide of a kWh is stated, one of the network."""
     cluster = job.cluster
+    yield from fabric_lines(cluster, spent)
     has_totals = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
     if spent is None or not has_totals:
         return
