@@ -6,10 +6,11 @@ from types import MappingProxyType
 from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.outer import island_job
 from trainplan.costmodel.runtimes import (
     RUNTIMES,
+    executed,
     option_without_price,
     traits_of,
     uncommon_parts,
@@ -51,7 +52,7 @@ def unwritten(job: Job) -> str | None:
     """Why no layout of the job has launch files, though its runtime has an exporter; null: some.
 
     The plainest layouts are exported, one for each ZeRO stage, and with experts on one rank or two:
-    what all of them are refused for is not the layout.
+    what all of them are refused for is not the layout. A rule that all break is the reason.
 
     Raises:
         SpecError: As `island_job`.
@@ -62,12 +63,20 @@ def unwritten(job: Job) -> str | None:
     if feature := RUNTIMES[job.runtime].refuses(job.model):
         return f"{job.runtime} cannot express {feature}"
     tiled = RUNTIMES[job.runtime].tiling.fused_loss and job.options.liger is not None
-    plain = (
+    plain = [
         Layout(dp=PAIR, ep=ep, zero_stage=stage, tiled_loss=tiled)
         for ep in ((1, PAIR) if job.model.moe else (1,))
         for stage in (1, 0, 2, 3)
+    ]
+    small, table, traits = (
+        on_one_node(island_job(job), PAIR, PAIR),
+        LayoutTable.of(plain),
+        traits_of(job),
     )
-    return why_none_written(exporter, on_one_node(island_job(job), PAIR, PAIR), plain)
+    for rule in (*executed(traits), *traits.rules):
+        if rule.broken(small, table).all():
+            return rule.says
+    return why_none_written(exporter, small, plain)
 
 
 def why_none_written(

@@ -1,6 +1,7 @@
 """What a search answers, the exporter of its runtime writes; or nothing is searched, and why."""
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import search
 from trainplan.planner.runtimes import EXPORTERS, launch_rules, runtime_chosen
-from trainplan.planner.runtimes.able import able_runtimes, check_able
+from trainplan.planner.runtimes.able import able_runtimes, check_able, unwritten
 from trainplan.planner.space import Space, memory_policies, nodes, rules_of_job, skeletons
 from trainplan.planner.space.grid import RuleFilter
 
@@ -131,3 +132,19 @@ def test_the_answer_of_a_search_is_exported_or_the_search_is_refused(name, runti
 
 def test_a_setting_of_experts_on_several_ranks_leaves_its_runtime_able():
     check_able(job_of("qwen3-30b-a3b", "torchtitan", moe_dispatcher="deepep"))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "reason", "can"),
+    [
+        ("megatron-lm", "bf16", "has no ZeRO\\+\\+", ()),
+        ("deepspeed", "bf16", "use --precision fp16", ()),
+        ("megatron-lm", "fp16", "has no ZeRO\\+\\+", ("deepspeed", "arctic-training")),
+    ],
+)
+def test_quantised_gradients_are_refused_for_what_is_in_their_way(runtime, precision, reason, can):
+    job = job_of("llama3.2-1b", runtime, gradient_bits=4)
+    training = job.training.model_copy(update={"precision": precision})
+    job = job.model_copy(update={"training": training})
+    assert re.search(reason, unwritten(job))
+    assert able_runtimes(job) == can
