@@ -84,7 +84,7 @@ def _saved(
     job: Job, layout: Layout, priced: Estimate, measured: Measured, off: Mapping[str, object]
 ) -> float | None:
     """Of the step without some settings; null: the layout does not run without them."""
-    plain = replaced(job, options=replaced(job.options, **off))
+    plain = job.model_copy(update={"options": replaced(job.options, **off)})
     try:
         return 1 - priced.step_time_s / estimate(plain, layout, measured).step_time_s
     except SpecError:

@@ -3,7 +3,7 @@
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.job import Job, OuterSpec
-from trainplan.costmodel.outer import island_count, island_job, with_rounds
+from trainplan.costmodel.outer import island_job, with_rounds
 from trainplan.planner.plan import Infeasible, OuterStep, Plan, SearchOptions
 from trainplan.planner.questions import best_plan
 from trainplan.planner.work import ALONE, Budget, DeadlineBudget, Unlimited, Workers, part_of
@@ -43,10 +43,11 @@ def search(
     """
     options, budget = options or SearchOptions(), budget or Unlimited()
     if job.outer is None:
-        if options.objective != "time" or options.only_answer or not _has_islands(job):
+        island = None if options.objective != "time" or options.only_answer else _as_islands(job)
+        if island is None:
             return best_plan.search(job, options, budget, measured, workers)
         plan = best_plan.search(job, options, part_of(budget, BEFORE), measured, workers)
-        return _offering(plan, job, budget, measured) if isinstance(plan, Plan) else plan
+        return _offering(plan, island, budget, measured) if isinstance(plan, Plan) else plan
     if options.tower == "apart":
         raise SpecError("--fix tower=apart is not priced on islands: leave out one of the two")
     island = _with_rounds(island_job(job), options, part_of(budget, FIRST), measured)
@@ -91,17 +92,18 @@ def _found(job: Job, options: SearchOptions, budget: Budget, measured: Measured)
     return found if isinstance(found, Plan) else None
 
 
-def _has_islands(job: Job) -> bool:
-    """May the job be parted as it is?"""
-    count, batch = island_count(job.cluster), job.training.global_batch_size
-    return count > 1 and batch % count == 0 and job.model.trained is None
+def _as_islands(job: Job) -> Job | None:
+    """The job of one of its islands; null: it may not be parted."""
+    try:
+        return island_job(job.model_copy(update={"outer": OuterSpec()}))
+    except SpecError:
+        return None
 
 
-def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
+def _offering(plan: Plan, island: Job, budget: Budget, measured: Measured) -> Plan:
     """The plan with what islands would make of it, where they are much faster, or not known."""
     if budget.spent():
         return plan.model_copy(update={"notes": (*plan.notes, NOT_KNOWN)})
-    island = island_job(job.model_copy(update={"outer": OuterSpec()}))
     options = SearchOptions(only_answer=True, top=1, memory_margin=plan.memory_margin)
     found = _found(island, options, budget, measured)
     if found is None:
@@ -110,6 +112,5 @@ def _offering(plan: Plan, job: Job, budget: Budget, measured: Measured) -> Plan:
     joined = OuterStep.of(found.job, machine, found.best.estimate, chosen=False)
     if joined is None or joined.step_time_s > OFFERED * step_s:
         return plan
-    return plan.model_copy(
-        update={"outer_step": joined.compared(step_s, plan.job.cluster.num_gpus)}
-    )
+    joined = joined.compared(step_s, plan.job.cluster.num_gpus)
+    return plan.model_copy(update={"outer_step": joined})

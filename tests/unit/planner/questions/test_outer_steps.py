@@ -7,7 +7,7 @@ from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.terminal import json_text
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import NOTHING, machine_for
-from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.hardware.cluster import BetweenGroups, LinkSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.outer.islands import island_job
@@ -204,3 +204,11 @@ def test_a_page_says_what_islands_take_and_what_they_would():
     unknown = chosen.model_copy(update={"without_step_s": None})
     assert "not known" in " ".join(island_lines(unknown))
     assert not list(island_lines(None))
+
+
+def test_islands_are_not_offered_where_links_were_measured():
+    links = LinkSpec(nodes=("a", "b"), gb_per_s=((0, 1), (1, 0)))
+    job = whole()
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"links": links})})
+    plan = searched(job, SearchOptions(search_options="none", top=1))
+    assert plan.outer_step is None
