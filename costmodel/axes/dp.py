@@ -88,20 +88,6 @@ def replicas_share_shards(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_share_optimizer tp cp dp ep etp dp_replicate",
-    "replicas_share_optimizer over shards of one rank is ZeRO-1: use zero_stage=1, or have "
-    "dp_replicate below dp * cp",
-    "derived: shards of one rank are whole weights, as ZeRO-1 has (arXiv:1910.02054, section 5.1)",
-)
-def replicas_share_what_is_cut(job: Job, table: LayoutTable) -> BoolColumn:
-    """More than one rank has a part of a shard, of dense weights or of experts'."""
-    cut = table.dp * table.cp > table.dp_replicate
-    if job.model.moe:
-        cut |= table.tp * table.cp * table.dp > table.dp_replicate * table.ep * table.etp
-    return np.asarray((table.replicas_share_optimizer == 1) & ~cut)
-
-
-@rule(
     "hpz zero_stage dp cp dp_replicate",
     "hpz > 1 is a second copy of what zero_stage 3 shards: use zero_stage 3 and a divisor of dp * "
     "cp / dp_replicate below it, or leave hpz at 1",
@@ -166,7 +152,7 @@ REPLICAS_SHARE_OPTIMIZER = Axis(
     off=False,
     search=Tried(shared_optimizers, shared_optimizers_under),
     memory=Memory("falls", ("optimizer",), "each copy of a shard updates a part of it"),
-    rules=(replicas_share_shards, replicas_share_what_is_cut),
+    rules=(replicas_share_shards,),
 )
 HPZ = Axis(
     name="hpz",

@@ -40,7 +40,6 @@ MLA = {
     "mla": MlaSpec(kv_lora_rank=128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64),
     "num_key_value_heads": 24,
 }
-HFSDP = {"zero_stage": 3, "replicas_share_optimizer": 1}
 MAMBA = {"mixer": "mamba", "ssm": SsmSpec(num_heads=48, head_dim=64, state_size=128)}
 TRAINING = {"global_batch_size", "seq_length", "precision", "state_precision", "loss_tokens"}
 LORA = {"trained": Trained(method="lora", rank=12, modules=("attention",))}
@@ -220,16 +219,6 @@ ROWS = {
             {"dp": 8, "zero_stage": 2, "dp_replicate": 2, "replicas_share_optimizer": 1},
         ),
         of({"dp": 8, "zero_stage": 3, "dp_replicate": 2, "replicas_share_optimizer": 1}, {}),
-    ),
-    "replicas_share_what_is_cut": (
-        of({"dp": 8, "dp_replicate": 8, **HFSDP})
-        + of({"dp": 8, "ep": 8, "dp_replicate": 8, **HFSDP}, **experts()),
-        of(
-            {"dp": 8, "dp_replicate": 4, **HFSDP},
-            {"dp": 4, "cp": 2, "dp_replicate": 4, **HFSDP},
-            {"dp": 8, "dp_replicate": 8, "zero_stage": 3},
-        )
-        + of({"dp": 8, "tp": 2, "ep": 1, "dp_replicate": 8, **HFSDP}, **experts()),
     ),
     "runtime_shares_optimizers": (
         rows("torchtitan", {"replicas_share_optimizer": 1}),
