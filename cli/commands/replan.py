@@ -134,15 +134,18 @@ def command(
             f"the {costs.spare_nodes} spare nodes are fewer than are lost: `--lost {left} "
             "--spare-nodes 0` plans with them in place"
         )
-    taken: Resumed | None = getattr(answered, take or costs.plan)
+    name = take or costs.plan
+    taken: Resumed | None = getattr(answered, name) if name else None
     way = next_part(_next(destination.output)) if taken else None
     document = ReplanDocument.of(answered, costs).json()
     parts = [*screen(answered, costs), *([way] if way else [])]
     answer(document, parts, as_json=destination.as_json)
     if taken is None:
+        stays = name is None and answered.best is not None
+        why = "the plan stays as it is; `--take best` writes that for what is left"
         if destination.output or destination.report:
-            remark("nothing is written: there is no such plan")
-        click.get_current_context().exit(NOTHING)
+            remark(f"nothing is written: {why if stays else 'there is no such plan'}")
+        click.get_current_context().exit(0 if stays else NOTHING)
     destination.write(json_text(plan_json(taken.plan)))
     destination.write_report(plan_json(taken.plan), measured)
 

@@ -79,8 +79,9 @@ class ReplanDocument(OfJob, Priced):
     """A faster one that does not load it whole, or of which that is not known; null: none is."""
     batch: Resumed | None
     """A faster one in tokens with another global batch, which changes the training; null: none."""
-    take: Literal["best", "after"]
-    """The plan that `--output` writes, if no other is named: what loses least."""
+    take: Literal["best", "after"] | None
+    """The plan that `--output` writes, if no other is named: what loses least; null: the plan stays
+    as it is, and nothing is written."""
     times: Times
     """What an outage takes: `since_save_s`, `assumed`, `restart_s`, `repair_s`."""
     ways: tuple[Way, ...]
@@ -116,7 +117,7 @@ class ReplanDocument(OfJob, Priced):
         if outage.first == "wait":
             why = "that loses least" if found.best else "no layout of what is left loads and fits"
             return f"Wait for the nodes: {why}."
-        best: ResumedPlan | None = getattr(found, outage.plan)
+        best: ResumedPlan | None = getattr(found, outage.plan or "best")
         if best is None:
             return "No layout of what is left loads the checkpoint, is legal and fits."
         gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus

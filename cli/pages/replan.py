@@ -29,14 +29,14 @@ WORDS = {
 
 def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     """What to do, the plan for it, what the outage costs, and what else there is."""
-    best: Resumed | None = getattr(found, outage.plan)
+    best: Resumed | None = getattr(found, outage.plan or "best")
     style = "bold green" if best or outage.first else "bold red"
     yield Text(ReplanDocument.sentence(found, outage), style=style)
     before = found.before
     yield stacked(
         f"before: {layout_line(before.layout, found.job.model)}",
         f"  {estimate_line(before.estimate, found.job)}",
-        *(_lines("next", best) if best else ()),
+        *(_lines("next" if outage.plan else "on what is left", best) if best else ()),
     )
     if best:
         sure = "Proved fastest of all" if best.proved else "Not proved fastest of those"

@@ -111,8 +111,10 @@ class Outage:
         return first.name if first and first.lost_s is not None else None
 
     @property
-    def plan(self) -> Literal["best", "after"]:
-        """Which plan of `Replan` to go on with."""
+    def plan(self) -> Literal["best", "after"] | None:
+        """Which plan of `Replan` to go on with; null: that before, once its nodes are there."""
+        if self.first in ("spare nodes", "wait"):
+            return None
         return "after" if self.first == "go on after a command" else "best"
 
 

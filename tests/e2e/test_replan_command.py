@@ -42,6 +42,17 @@ def test_its_page_says_what_to_do_and_what_is_not_stated(made):
     assert spare.startswith("Spare nodes take their place, and the plan stays as it is.")
     brief = plan("replan", made, "--lost", "1", *TIMES[:4], "--repair", "1m").out
     assert brief.startswith("Wait for the nodes: that loses least.")
+    assert "\non what is left: tp" in brief
+
+
+def test_a_plan_that_stays_as_it_is_is_not_written_anew(made, tmp_path):
+    path = tmp_path / "next.json"
+    words = ("replan", made, "--lost", "1", *TIMES, "--spare-nodes", "1", "--output", path)
+    done = plan(*words, "--json")
+    assert (done.code, done.json["take"], path.exists()) == (0, None, False)
+    assert "nothing is written: the plan stays as it is" in done.err
+    assert plan(*words, "--take", "best").code == 0
+    assert json.loads(path.read_text()) == done.json["best"]["plan"]
 
 
 def test_spare_nodes_that_are_too_few_are_said(tmp_path):
