@@ -85,6 +85,24 @@ def test_the_fastest_step_of_slow_islands_is_on_one_of_them(tmp_path):
     assert "GPUs are" not in every.out
 
 
+def test_seconds_of_parts_are_those_that_pass_where_nodes_fail():
+    job = with_value(with_value(TINY, "--cluster", "2x8:h100-sxm"), "--global-batch-size", "16")
+    job = (*job, "--mtbf-node", "2d", "--repair", "4d", "--checkpoint", "5GB/s", "--slack", "0")
+    line = plan("search", *job).out.splitlines()[1]
+    said = re.fullmatch(
+        r"8 of the 16 GPUs are faster: ([\d.]+) m?s a step with failures, all 16 take ([\d.]+) m?s",
+        line,
+    )
+    assert said, line
+    passing = []
+    for more in ((), ("--all-nodes",)):
+        found = plan("search", *job, *more, "--json").json
+        step_s = found["best"]["estimate"]["step_time_s"]
+        passing.append(step_s / found["spent"]["goodput"]["fraction"])
+    assert float(said[2]) / float(said[1]) == pytest.approx(passing[1] / passing[0], rel=0.01)
+    assert float(said[1]) in [pytest.approx(unit * passing[0], rel=0.01) for unit in (1, 1000)]
+
+
 def test_where_the_batch_divides_by_fewer_gpus_alone_a_line_names_them(tmp_path):
     job = with_value(with_value(TINY, "--cluster", "9x1:h100-sxm"), "--global-batch-size", "16")
     page = plan("search", *job)

@@ -98,20 +98,22 @@ def _fewer_gpus(plan: Plan, target: Target) -> Iterator[str]:
     fewest = min(close, key=lambda one: (one.num_gpus, one.value), default=whole)
     batch, count = plan.job.training.global_batch_size, whole.num_gpus
     why = f"; {batch:,} sequences do not divide by {count:,}" if batch % count else ""
-    known = seconds(target.value)
+    passing = stretch_of(plan.job)
+    known = f"{seconds(target.value * passing)}{' a step with failures' if passing > 1 else ''}"
     if own < count:
-        rest = _on_all(whole, target.value)
+        rest = _on_all(whole, target.value, passing)
         yield f"{own:,} of the {count:,} GPUs are faster: {known}, {rest}{why}"
     if fewest.num_gpus < own and fewest.value is not None:
-        few = f"{fewest.num_gpus:,} of the {count:,} GPUs are as fast"
-        yield f"{few}: {seconds(fewest.value)} against {known}{why if own == count else ''}"
+        few = f"{fewest.num_gpus:,} of the {count:,} GPUs are as fast: "
+        few += seconds(fewest.value * passing)
+        yield f"{few} against {known}{why if own == count else ''}"
 
 
-def _on_all(whole: Tried, best_s: float) -> str:
-    """What is known of all GPUs, where some of them are the answer."""
+def _on_all(whole: Tried, best_s: float, passing: float) -> str:
+    """What is known of all GPUs, where some are the answer; `passing` seconds pass for one."""
     every = f"all {whole.num_gpus:,}"
     if whole.value is not None:
-        return f"{every} take {seconds(whole.value)}"
+        return f"{every} take {seconds(whole.value * passing)}"
     if whole.lower_bound is None:
         return f"no layout on {every} is legal and fits"
     proved = "no layout" if whole.lower_bound >= best_s else "no layout that was found"
