@@ -34,8 +34,11 @@ is not stated well enough to be a command, or nothing was measured.
 * Schedules: GPipe, Hanayo, 2BP, breadth-first, vocabulary parallelism, PipeOffload, SPPO. The
   bubbles of `plan schedule` are held by tests, the gains on GPUs are not.
 * Offloading: ProTrain, PatrickStar, Harmony, SE-MoE, twin-flow.
-* Networks: Holmes, Pipette. Two fabrics joined by Ethernet are held to keep nine tenths
-  of the throughput, as Holmes does.
+* Networks: Holmes, Pipette, C4, whose switches are not known here. Two fabrics joined by Ethernet
+  are held to keep nine tenths of the throughput, as Holmes does; an all-to-all on rails alone
+  (arXiv:2307.12169) to take 8.2 % to 11.2 % longer at datasheet speeds, of H100, GB200 NVL72,
+  DGX GH200 and A100 in domains of 256, and 38 % and 77 % of the money to lie between the switches
+  and the transceivers that rails save.
 * Models and data: FastMoE, MoE++, M6-T, MegaBlocks, LongGen, Long-VITA, PackMamba, packing of
   speech. Optimizers: APOLLO, Muon, SOAP.
 * Machines: Frontier's MI250X, ZAYA1's MI300X, Gaudi 2: collectives are assumed."""
