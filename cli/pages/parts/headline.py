@@ -168,7 +168,8 @@ def fabric_lines(cluster: ClusterSpec, spent: Spent | None) -> Iterator[str]:
 
 
 def _built(network: Built, cluster: ClusterSpec) -> str:
-    counts = f"{network.switches:,} switches in {network.tiers} tier{'s' * (network.tiers > 1)}"
+    switches = f"{network.switches:,} switch{'es' * (network.switches > 1)}"
+    counts = f"{switches} in {network.tiers} tier{'s' * (network.tiers > 1)}"
     price = "" if network.price is None else f", {network.price:,.0f} {cluster.currency}"
     return f"{counts}, {network.transceivers:,} transceivers{price}"
 

@@ -81,3 +81,11 @@ def test_a_plan_says_what_its_own_shape_takes_first(make_job):
         assert "24 switches in 2 tiers, 2,048 transceivers, 2,768,000 USD" in line
     spent, _ = facts_of(job, layout, estimate(job, layout))
     assert list(fabric_lines(job.cluster, spent)) == []
+
+
+def test_one_switch_is_one(make_job):
+    job = make_job("gpt2", "2x8:h100-sxm", 64, 1024)
+    job = job.model_copy(update={"cluster": cluster("2x8:h100-sxm")})
+    spent, _ = facts_of(job, Layout(dp=16), estimate(job, Layout(dp=16)))
+    (line,) = fabric_lines(job.cluster, spent)
+    assert "any-to-any 1 switch in 1 tier, 32 transceivers" in line
