@@ -87,3 +87,11 @@ def test_an_offer_counts_the_gpus_of_all_islands(cluster):
     (row,) = plan("search", *JOB, *offers, *held, *joined).json["offers"]
     assert row["num_gpus"] == 16
     assert row["money"] == pytest.approx(row["days"] * 24 * 16 * 2)
+
+
+@pytest.mark.parametrize("objective", ["cost", "gpus"])
+def test_what_is_proved_is_of_so_many_islands(cluster, objective):
+    held = ("--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1", "--runtime", "torchtitan")
+    joined = ("--allow", "diloco", "--outer-every", "30", "--price", "2")
+    page = plan("search", *JOB, *cluster, *held, *joined, "--objective", objective)
+    assert "proved with 2 islands, other numbers not tried" in " ".join(page.out.split())

@@ -52,6 +52,8 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         return
     even = " with even stages" if only_even(plan) else ""
     proof = f"; {_proof(target)}{even}"
+    if plan.job.islands > 1:
+        proof += f" with {plan.job.islands} islands, other numbers not tried"
     over = "the whole run" if target.per == "run" else "one step"
     size = plural(plan.job.num_gpus, "GPU")
     if target.name == "memory":
