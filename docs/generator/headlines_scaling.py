@@ -34,7 +34,7 @@ recomputation are assumed. *Megatron-LM*: without any overlap. *MegaScale* also 
 (attention beside the MLP, sliding windows) and the optimizer's kernels, which is not modelled:
 compared is the model of Megatron-LM with tensor and data parallel traffic beside compute. The gains
 of table 3 are on 256 GPUs with 768 sequences; that of pipeline messages (+2.5 points) has no option
-here, and the share of useful time over weeks is not modelled.""",
+here; the share of useful time over weeks is among [failures and saves](#failures-and-saves).""",
         (
             *_steps("Megatron-LM", plain, ""),
             *_steps("MegaScale", overlapped, WHY_NOT_MEGASCALE),
