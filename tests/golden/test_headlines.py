@@ -41,6 +41,7 @@ KEYS = [
     "torchtitan",
     "zero-bubble",
     "zero-plus-plus",
+    "sharding",
     "islands",
 ]
 COMMANDS = ["offload", "states", "length", "others", "goodput"]
