@@ -1,7 +1,7 @@
 """What a runtime executes, as rules: schedules, stages that are not all alike, what it tiles."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -205,11 +205,9 @@ def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     )
 
 
-OFF = LayoutTable.of([Layout()])
-"""Every column as it is where nothing uses it."""
 SHARED = "replicas_share_optimizer"
+IN_BITS = ("weight_bits", "gradient_bits")
 FP8_COPIES = ("fp8_transpose_cache", "activation_func_fp8_input_store", "fp8_attention")
-ZERO_PLUS_PLUS = ("weight_bits", "gradient_bits")
 
 
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
@@ -238,7 +236,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
         (traits.communication.heads_in_ring, "nests_exchanges", "cp_heads", (), no_nesting),
         (own.by_matrix, "cuts_matrices", "gtp", (), no_shards.format("gtp")),
         (own.over_replicas, "shares_optimizers", SHARED, (), no_sharing),
-        (own.zero_plus_plus, "copies_weights", "hpz", ZERO_PLUS_PLUS, no_zeropp),
+        (own.zero_plus_plus, "copies_weights", "hpz", IN_BITS, no_zeropp),
         (own.by_state, "shards_by_state", "shard", (), no_states),
         (own.by_matrix, "cuts_experts", "egtp", (), no_shards.format("egtp")),
     ):
@@ -255,8 +253,14 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
 def _uses(column: str, options: Sequence[str], job: Job, table: LayoutTable) -> BoolColumn:
     """Is a column other than off, where one is named, or an option stated?"""
     stated = any(getattr(job.options, one) is not None for one in options)
-    used = getattr(table, column) != getattr(OFF, column) if column else False
+    used = getattr(table, column) != getattr(_off(), column) if column else False
     return np.full(len(table), stated) | used
+
+
+@cache
+def _off() -> LayoutTable:
+    """Every column as it is where nothing uses it."""
+    return LayoutTable.of([Layout()])
 
 
 EVEN_SPLIT = "runtime_splits_evenly"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -87,10 +88,15 @@ def complaints(found: Iterable[Headline]) -> Iterator[str]:
                 yield f"{headline.key}: {figure.what} {complaint}"
 
 
+def _anchor(title: str) -> str:
+    """Name that GitHub gives to a heading."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def _opening(found: Iterable[Headline], accuracy: str) -> str:
     rows = (
         (
-            f"[{one.title}](#{one.title.lower().replace(' ', '-')})",
+            f"[{one.title}](#{_anchor(one.title)})",
             str(len(one.figures)),
             str(sum(figure.reached for figure in one.figures)),
         )

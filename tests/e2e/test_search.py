@@ -178,7 +178,8 @@ def test_a_printed_layout_without_sequence_parallelism_says_so_itself():
 
 def test_energy_and_carbon_dioxide_of_the_run_come_with_what_is_stated_of_the_site(tmp_path):
     layout = ("--layout", "pp=2", "--tokens", "1T")
-    plain = plan("estimate", *SMALLER, *layout).out.splitlines()[3]
+    _, _, _, failures, plain, *_ = plan("estimate", *SMALLER, *layout).out.splitlines()
+    assert failures == "without failures and saves: --mtbf-node adds them"
     assert re.fullmatch(r"energy [\d.]+ MWh, [\d.]+ Wh a step \(GPUs alone\)", plain)
     stated = ("--pue", "1.2", "--carbon", "world", "--json")
     on_line = plan("estimate", *SMALLER, *layout, *stated).json

@@ -16,7 +16,7 @@ from trainplan.costmodel.job import with_trained
 from trainplan.costmodel.job.job import Job
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Over(Plan):
     """A plan of a runtime, for a trainer on it."""
 
