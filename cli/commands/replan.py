@@ -34,7 +34,7 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
     from trainplan.planner.documents import plan_json
-    from trainplan.planner.replan import Resumed, Saved, Stated, left_of, outage_of, replan
+    from trainplan.planner.replan import Saved, Stated, Taken, left_of, outage_of, replan
 
 NOTHING = 2
 """Exit code: there is no such plan."""
@@ -100,7 +100,7 @@ def command(
     cluster: str | None,
     saved: "Saved",
     global_batch_size: int | None,
-    take: str | None,
+    take: "Taken | None",
     profiles: tuple[Path, ...],
     time_limit: float,
     workers: int | None,
@@ -135,7 +135,7 @@ def command(
             "--spare-nodes 0` plans with them in place"
         )
     name = take or costs.plan
-    taken: Resumed | None = getattr(answered, name) if name else None
+    taken = answered.plans[name] if name else None
     way = next_part(_next(destination.output)) if taken else None
     document = ReplanDocument.of(answered, costs).json()
     parts = [*screen(answered, costs), *([way] if way else [])]

@@ -95,7 +95,6 @@ class ReplanDocument(OfJob, Priced):
     @classmethod
     def of(cls, found: Replan, outage: Outage) -> Self:
         """Of a plan whose cluster is another now."""
-        some = {name: getattr(found, name) for name in ("best", "after", "anew", "batch")}
         return cls.of_fields(
             found,
             **of_job(found.job),
@@ -106,7 +105,7 @@ class ReplanDocument(OfJob, Priced):
             times=outage.times,
             ways=outage.ways,
             spare=outage.spare,
-            **{name: one and Resumed.of(one) for name, one in some.items()},
+            **{name: one and Resumed.of(one) for name, one in found.plans.items()},
         )
 
     @staticmethod
@@ -117,7 +116,7 @@ class ReplanDocument(OfJob, Priced):
         if outage.first == "wait":
             why = "that loses least" if found.best else "no layout of what is left loads and fits"
             return f"Wait for the nodes: {why}."
-        best: ResumedPlan | None = getattr(found, outage.plan or "best")
+        best = found.plans[outage.plan or "best"]
         if best is None:
             return "No layout of what is left loads the checkpoint, is legal and fits."
         gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus

@@ -1,17 +1,18 @@
 """What to go on with on another cluster than that of a plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
 from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.documents import ReplanDocument
-from trainplan.cli.pages.parts.headline import estimate_line, lasting
+from trainplan.cli.pages.parts.headline import estimate_line
 from trainplan.cli.words import layout_line, percent, plural
-from trainplan.planner.replan import Outage, Replan, Resumed, Times
+from trainplan.costmodel.run_costs import lasting
+from trainplan.planner.replan import Outage, Replan, Resumed, Taken, Times
 
 UNKNOWN = "not known"
-OFFERS = {
+OFFERS: Mapping[Taken, str] = {
     "best": "Without a step for the checkpoint",
     "after": "With one more step for the checkpoint",
     "anew": "If the checkpoint did not matter",
@@ -29,7 +30,7 @@ WORDS = {
 
 def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     """What to do, the plan for it, what the outage costs, and what else there is."""
-    best: Resumed | None = getattr(found, outage.plan or "best")
+    best = found.plans[outage.plan or "best"]
     style = "bold green" if best or outage.first else "bold red"
     yield Text(ReplanDocument.sentence(found, outage), style=style)
     before = found.before
@@ -48,11 +49,10 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         yield stacked(*_times(outage.times))
         yield _ways(outage)
         yield stacked(*_verdicts(outage))
-    for name, words in OFFERS.items():
-        one: Resumed | None = getattr(found, name)
+    for name, one in found.plans.items():
         if one and one is not best:
             job = one.plan.job
-            offer = words.format(job.training.global_batch_size)
+            offer = OFFERS[name].format(job.training.global_batch_size)
             speed = f"{percent(one.rate)} of the plan's speed on {job.cluster.num_gpus:,} GPUs"
             line = f"{offer}: {speed}: `--take {name}`."
             yield stacked(line, *_lines("  it", one), *_remarks(one))

@@ -15,7 +15,7 @@ GB: bytes of a gigabyte.
 GIB: bytes of a gibibyte.
 Identical: equal only to a key of the same object.
 json_entry: the top of a JSON file.
-long_unit: seconds of the unit a long duration is told in, and its name.
+long_unit: seconds of the unit that a duration is stated in, and its name.
 MICROSECOND: seconds of a microsecond.
 NumberKind: what a typed number is of: a count, a length, a duration, a size, a rate.
 PlanError: the parent of all errors for bad input.

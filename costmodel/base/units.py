@@ -14,9 +14,9 @@ BYTES_FP8 = 1
 
 
 def long_unit(value_seconds: float) -> tuple[int, str]:
-    """Seconds of the unit a long duration is told in, and its name: more than one of it."""
+    """Seconds of the unit that a duration is stated in, and its name: more than one of it."""
     if value_seconds > SECONDS_PER_DAY:
         return SECONDS_PER_DAY, "days"
     if value_seconds > SECONDS_PER_HOUR:
         return SECONDS_PER_HOUR, "hours"
-    return SECONDS_PER_MINUTE, "minutes"
+    return (SECONDS_PER_MINUTE, "minutes") if value_seconds > SECONDS_PER_MINUTE else (1, "s")

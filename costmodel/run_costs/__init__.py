@@ -1,4 +1,4 @@
-"""What a run takes besides its seconds: energy, carbon dioxide and money.
+"""What a run takes besides its seconds: energy, carbon dioxide, money, failures, a network.
 
 Energy: joules of the layouts of one job.
 energy_of: energy of the layouts of a job.
@@ -9,6 +9,7 @@ fabric_of: the same of a cluster; null where its switches are not stated.
 goodput_of: goodput of a job on its cluster; null where nothing is stated of failures.
 JOULES_PER_KWH: joules of a kilowatt-hour.
 kg_co2: carbon dioxide of electricity, in kg.
+lasting: a time of any length, in words.
 longest_step_seconds: seconds a step may take so that the run ends in time.
 price_per_second: money a second of the whole cluster costs, in `cluster.currency`.
 refuse_endless: raise where nodes fail so often that a run does not end.
@@ -30,6 +31,7 @@ from trainplan.costmodel.run_costs.footprint import (
 from trainplan.costmodel.run_costs.goodput import (
     Goodput,
     goodput_of,
+    lasting,
     refuse_endless,
     stretch_of,
 )

@@ -105,8 +105,8 @@ def refuse_endless(job: Job) -> None:
         )
     every, nodes = SECONDS_PER_DAY / goodput.failures_per_day, job.islands * job.cluster.num_nodes
     raise SpecError(
-        f"the run does not end: one of {nodes:,} nodes fails every {_long(every)}, "
-        f"a save is safe after {_long(goodput.stall_s + goodput.stored_s)}, and all nodes are "
+        f"the run does not end: one of {nodes:,} nodes fails every {lasting(every)}, "
+        f"a save is safe after {lasting(goodput.stall_s + goodput.stored_s)}, and all nodes are "
         f"there {100 * (1 - goodput.waiting_fraction):.3g} % of the time: give a longer "
         "--mtbf-node, a faster --checkpoint, more --spare-nodes, or fewer nodes"
     )
@@ -118,7 +118,8 @@ def is_lost_with_its_node(job: Job) -> bool:
     return failures is not None and failures.save == "local" and job.cluster.num_nodes == 1
 
 
-def _long(value_seconds: float) -> str:
+def lasting(value_seconds: float) -> str:
+    """A time of any length, in words: 24.5 minutes."""
     size, unit = long_unit(value_seconds)
     return f"{value_seconds / size:.3g} {unit}"
 

@@ -37,7 +37,7 @@ from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.comparisons.parameters import KNOBS
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
-from trainplan.planner.replan.replan import Saved
+from trainplan.planner.replan.replan import Saved, Taken
 from trainplan.planner.runtimes import EXPORTERS, TRAINERS
 from trainplan.planner.runtimes.key_tables import OTHERS
 from trainplan.planner.settings.combinations import Level
@@ -107,7 +107,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "SAVES": get_args(Save),
     "LEVELS": get_args(Level),
     "SAVED": get_args(Saved),
-    "TAKEN": ("best", "after", "anew", "batch"),
+    "TAKEN": get_args(Taken),
     "KNOBS": KNOBS,
     "EXPORTERS": EXPORTERS,
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],

@@ -7,14 +7,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from trainplan.costmodel.base import (
-    SECONDS_PER_DAY,
-    UnsupportedError,
-    long_unit,
-)
+from trainplan.costmodel.base import SECONDS_PER_DAY, UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.run_costs import goodput_of
+from trainplan.costmodel.run_costs import goodput_of, lasting
 
 Row = Mapping[str, Any]
 MINUTE_S = 60
@@ -60,8 +56,7 @@ def saves_of(job: Job) -> Saves:
         seconds = settings_table()["minutes_between_saves"] * MINUTE_S
         return Saves("async", seconds, "assumed", stated=False)
     between = SECONDS_PER_DAY / goodput.failures_per_day
-    size, unit = long_unit(between)
-    reason = f"which loses least with a failure every {between / size:.3g} {unit}"
+    reason = f"which loses least with a failure every {lasting(between)}"
     return Saves(failures.save, goodput.save_interval_s, reason, stated=True)
 
 

@@ -12,10 +12,11 @@ Resumed: a plan on what is left, and how the training gets there and back.
 Saved: how the checkpoint was saved.
 SpareWorth: a spare node out of those that the plan has, against training on all of them.
 Stated: what is stated of an outage.
+Taken: which of the plans, by name.
 Times: what an outage takes.
 Way: one thing to do until the lost nodes are back.
 """
 
 from trainplan.planner.replan.losses import left_of
 from trainplan.planner.replan.outage import Outage, SpareWorth, Stated, Times, Way, outage_of
-from trainplan.planner.replan.replan import Replan, Resumed, Saved, replan
+from trainplan.planner.replan.replan import Replan, Resumed, Saved, Taken, replan

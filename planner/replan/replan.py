@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.hardware import ClusterSpec
@@ -25,6 +25,8 @@ or its weights alone are loaded, and moments start anew."""
 EXPANDED_FOR_UNEVEN = 8
 """Layouts opened for uneven stages where no even ones fit: they take ten times as long to search.
 """
+Taken = Literal["best", "after", "anew", "batch"]
+"""Which plan of a `Replan`."""
 CHANGES = "changes the training"
 EVERY = frozenset(Layout.model_fields)
 DEGREES = frozenset(("dp", "cp", "dp_replicate", "micro_batch_size"))
@@ -79,6 +81,11 @@ class Replan:
     batch: Resumed | None
     """A faster one in tokens with another global batch, which changes the training."""
     saved: Saved
+
+    @property
+    def plans(self) -> dict[Taken, Resumed | None]:
+        """All of them by name."""
+        return {name: getattr(self, name) for name in get_args(Taken)}
 
 
 def replan(

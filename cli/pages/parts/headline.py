@@ -29,6 +29,7 @@ from trainplan.costmodel.run_costs import (
     Built,
     Goodput,
     goodput_of,
+    lasting,
     run_steps,
     stretch_of,
 )
@@ -40,8 +41,6 @@ from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
 from trainplan.planner.settings import Assumed, assumed_text
-
-MINUTE_S = 60
 
 
 class RunWords(NamedTuple):
@@ -116,14 +115,6 @@ def _below_one(fraction: float) -> str:
     """A share in percent, with as many digits as it takes to be less than all; four at most."""
     digits = next((n for n in range(1, 4) if round(fraction, n + 2) < 1), 4)
     return percent(fraction, digits)
-
-
-def lasting(value_seconds: float) -> str:
-    """A time of any length: 24.5 minutes."""
-    if value_seconds < MINUTE_S:
-        return f"{value_seconds:.3g} s"
-    size, unit = long_unit(value_seconds)
-    return f"{value_seconds / size:.3g} {unit}"
 
 
 def _count(value: float) -> str:

@@ -63,9 +63,9 @@ def test_seconds_that_round_to_nothing_have_no_sign():
 
 @pytest.mark.parametrize(
     ("value", "stated"),
-    [(90_000.0, (86_400, "days")), (7200.0, (3600, "hours")), (90.0, (60, "minutes"))],
+    [(9e4, (86_400, "days")), (7200.0, (3600, "hours")), (90.0, (60, "minutes")), (9.0, (1, "s"))],
 )
-def test_a_run_is_told_in_a_unit_that_shows_it(value: float, stated: tuple[int, str]):
+def test_a_run_is_stated_in_a_unit_that_shows_it(value: float, stated: tuple[int, str]):
     assert long_unit(value) == stated
 
 

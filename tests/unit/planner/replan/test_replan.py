@@ -69,7 +69,7 @@ def test_what_was_not_looked_up_is_not_known(make_job):
     assert found.best.checkpoint.loads == "not known"
 
 
-def test_another_batch_is_offered_and_said(make_job):
+def test_another_batch_is_offered_as_a_change_of_the_training(make_job):
     case = case_of(make_job, "accelerate", batch=24)
     found = replanned(case, Layout(dp=24, zero_stage=3))
     other = found.batch.plan.job.training.global_batch_size
