@@ -51,8 +51,7 @@ def sync_of(job: Job, machine: Machine) -> Sync | None:
     if outer is None or not outer.is_parted:
         return None
     params = num_parameters(job.model)
-    nodes = sum(group.num_nodes for group in job.cluster.groups)
-    efficiency = machine.constants.nic_efficiency
+    nodes, efficiency = job.cluster.num_nodes, machine.constants.nic_efficiency
     seconds = sync_seconds(params, outer, nodes=nodes, efficiency=efficiency)
     return Sync(outer, sent_bytes(params, outer), seconds)
 

@@ -107,8 +107,7 @@ def check_launch(
         slips = (*slips, *save_lints(reading, saves))
     found, every, untried = None, None, ""
     try:
-        several = sum(group.num_nodes for group in job.cluster.groups) > 1
-        first = part_of(budget, SHARE_OF_PARTS) if several else budget
+        first = part_of(budget, SHARE_OF_PARTS) if job.cluster.num_nodes > 1 else budget
         answer = search(free, options, first, measured, workers)
         every = found = answer if isinstance(answer, Plan) else None
         untried = "" if found else "nothing fits: `plan search` says what would help"

@@ -18,7 +18,6 @@ from trainplan.planner.launchers.script import (
     head,
     manifest_script,
     no_order,
-    num_nodes,
 )
 
 NAME = "trainplan"
@@ -39,7 +38,7 @@ RENDEZVOUS = (
 
 def trainjob(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """A TrainJob on the runtime `torch-distributed` that the Trainer installs."""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     trainer = {
         "image": IMAGE,
         "numNodes": nodes,
@@ -62,7 +61,7 @@ def trainjob(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] 
 
 def pytorchjob(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """A PyTorchJob: one master, all other nodes workers."""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     container = {
         "name": "pytorch",
         "image": IMAGE,

@@ -17,7 +17,6 @@ from trainplan.planner.launchers.script import (
     gpus_per_node,
     has_modules,
     head,
-    num_nodes,
     requirements,
     script,
     signal_passed,
@@ -36,7 +35,7 @@ RANKS = (
 
 def mpi(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Run it on the first node; the hostfile beside it, or HOSTFILE, names the nodes."""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     hosts = (f'HOSTFILE="${{HOSTFILE:-{OWN_FOLDER[1:-1]}/{HOSTFILE}}}"',) if order else ()
     return script(
         ("#!/usr/bin/env bash", *head(config)),

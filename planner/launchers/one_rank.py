@@ -14,7 +14,6 @@ from trainplan.planner.launchers.script import (
     exports,
     gpus_per_node,
     head,
-    num_nodes,
     program,
     requirements,
     script,
@@ -38,7 +37,7 @@ def one_rank(
         SpecError: The job has no such rank.
         UnsupportedError: The runtime cannot fake communication.
     """
-    world = num_nodes(cluster) * gpus_per_node(cluster)
+    world = cluster.num_nodes * gpus_per_node(cluster)
     if rank >= world:
         raise SpecError(f"--one-rank {rank}: the job has ranks 0 to {world - 1}")
     if FAKE not in EXPORTERS[config.runtime].flags:

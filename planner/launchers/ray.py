@@ -7,7 +7,6 @@ from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     gpus_per_node,
-    num_nodes,
     program,
 )
 
@@ -19,7 +18,7 @@ def ray_start(config: LaunchConfig, cluster: ClusterSpec, number: str) -> Iterat
 
     Source: docs.ray.io, `ray start` (--head, --block) and `ray health-check`.
     """
-    if num_nodes(cluster) > 1:
+    if cluster.num_nodes > 1:
         yield f'MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
         yield from joined(cluster, number)
     yield f"python3 {program(config)}"

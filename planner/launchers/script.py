@@ -94,11 +94,6 @@ def gpus_per_node(cluster: ClusterSpec) -> int:
     return counts.pop()
 
 
-def num_nodes(cluster: ClusterSpec) -> int:
-    """Nodes of all groups."""
-    return sum(group.num_nodes for group in cluster.groups)
-
-
 def hostfile(cluster: ClusterSpec, order: tuple[str, ...]) -> LaunchFile:
     """The nodes in rank order, in the form DeepSpeed and Open MPI read.
 
@@ -296,7 +291,7 @@ def _word(value: Value) -> str:
 def torchrun_of(config: LaunchConfig, cluster: ClusterSpec) -> str:
     """The torchrun of a node, with its number of nodes and processes, and what keeps it going."""
     more = config.operations.torchrun if config.operations else ""
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     return f"torchrun --nnodes {nodes} --nproc_per_node {gpus}{more}"
 
 

@@ -14,7 +14,6 @@ from trainplan.planner.launchers.script import (
     gpus_per_node,
     manifest_script,
     no_order,
-    num_nodes,
 )
 
 ACCELERATORS = {
@@ -50,7 +49,7 @@ def skypilot(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] 
             f"SkyPilot starts nodes of one accelerator it knows, not {' and '.join(kinds)}: use "
             "another --launcher"
         )
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     document = {
         "name": "trainplan",
         "num_nodes": nodes,

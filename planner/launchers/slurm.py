@@ -16,7 +16,6 @@ from trainplan.planner.launchers.script import (
     exports,
     gpus_per_node,
     head,
-    num_nodes,
     program,
     requirements,
     script,
@@ -62,7 +61,7 @@ def slurm(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = (
 def directives(cluster: ClusterSpec) -> Iterator[str]:
     """What is asked of Slurm."""
     yield "#SBATCH --job-name=trainplan"
-    yield f"#SBATCH --nodes={num_nodes(cluster)}"
+    yield f"#SBATCH --nodes={cluster.num_nodes}"
     yield "#SBATCH --ntasks-per-node=1"
     yield f"#SBATCH --gpus-per-node={gpus_per_node(cluster)}"
     yield "#SBATCH --exclusive"
@@ -143,7 +142,7 @@ def _start(config: LaunchConfig, cluster: ClusterSpec, more: str) -> Iterator[st
     """One task per node; its number is known only inside the task, hence the inner shell."""
     if config.by_ray:
         yield f"srun --cpu-bind=none{more} bash -c '"
-        if num_nodes(cluster) > 1:
+        if cluster.num_nodes > 1:
             yield from (f"  {line}" for line in joined(cluster, "SLURM_PROCID"))
         yield '  python3 "$@"'
         yield f"' task \\\n  {program(config)}"

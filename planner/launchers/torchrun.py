@@ -14,7 +14,6 @@ from trainplan.planner.launchers.script import (
     exports,
     head,
     no_order,
-    num_nodes,
     program,
     requirements,
     script,
@@ -34,7 +33,7 @@ MEETING = (
 
 def torchrun(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Run it once on every node; `order` names them in rank order."""
-    required = RENDEZVOUS if num_nodes(cluster) > 1 else ()
+    required = RENDEZVOUS if cluster.num_nodes > 1 else ()
     return _script(config, required, _start(config, cluster), _numbers(order))
 
 
@@ -44,7 +43,7 @@ def torchrun_c10d(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, 
     Source: torch.distributed.run, --rdzv-backend c10d.
     """
     no_order(order, "the rendezvous")
-    if num_nodes(cluster) == 1:
+    if cluster.num_nodes == 1:
         return torchrun(config, cluster)
     command = f"exec {torchrun_of(config, cluster)} --rdzv_backend c10d"
     start = (
@@ -87,7 +86,7 @@ def _start(config: LaunchConfig, cluster: ClusterSpec) -> Iterator[str]:
         yield from ray_start(config, cluster, "NODE_RANK")
         return
     command = f"exec {torchrun_of(config, cluster)}"
-    if num_nodes(cluster) == 1:
+    if cluster.num_nodes == 1:
         yield f"{command} --standalone \\\n  {program(config)}"
         return
     yield f'MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'

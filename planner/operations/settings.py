@@ -255,17 +255,16 @@ def _restarts(cluster: ClusterSpec, way: Row, *, ordered: bool) -> int:
 
     Source: torch 2.14 `elastic/rendezvous/dynamic_rendezvous.py`, sorted participants.
     """
-    nodes = sum(one.num_nodes for one in cluster.groups)
     racks = any((one.segment_nodes(catalog.device(one)) or 1) > 1 for one in cluster.groups)
     numbered = ordered or racks or len(cluster.groups) > 1
     restarts: int = settings_table()["restarts"]
-    fits = {"one node": nodes == 1, "any": nodes == 1 or not numbered}
+    fits = {"one node": cluster.num_nodes == 1, "any": cluster.num_nodes == 1 or not numbered}
     return restarts if "restarts" in way and fits[way["restarts"]] else 0
 
 
 def _fabrics(cluster: ClusterSpec) -> set[str]:
     """Transports between nodes; none where there is one node."""
-    if sum(one.num_nodes for one in cluster.groups) == 1:
+    if cluster.num_nodes == 1:
         return set()
     return {(one.nic and one.nic.transport) or "infiniband" for one in cluster.groups}
 
