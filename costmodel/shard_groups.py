@@ -73,12 +73,12 @@ def _by_state(table: LayoutTable, groups: ShardGroups) -> ShardGroups:
     Source: derived; a rank of `dp * cp` has a copy of everything in as many ranks as share one.
     """
     usual = np.stack([groups.weights, groups.gradients, groups.optimizer])
-    sizes = np.maximum(1.0, groups.ranks * said_sizes(table) / (table.dp * table.cp))
+    sizes = np.maximum(1.0, groups.ranks * stated_sizes(table) / (table.dp * table.cp))
     weights, gradients, optimizer = np.where(table.shard > 0, sizes, usual)
     return ShardGroups(weights, gradients, optimizer, groups.ranks)
 
 
-def said_sizes(table: LayoutTable) -> IntColumn:
+def stated_sizes(table: LayoutTable) -> IntColumn:
     """Ranks that share weights, gradients and optimizer by `shard`; shape (state, row)."""
     places = SHARD_BITS * np.arange(STATES)[:, None]
     return np.asarray(np.maximum(1, table.shard >> places & ((1 << SHARD_BITS) - 1)))

@@ -19,7 +19,7 @@ from trainplan.costmodel.axes.values import (
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.shard_groups import said_sizes
+from trainplan.costmodel.shard_groups import stated_sizes
 
 
 @rule(
@@ -107,7 +107,7 @@ def second_copy_is_shared_by_fewer(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def shards_divide_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """Whole groups of every state, of dense parameters and of experts."""
-    ranks, sizes = table.dp * table.cp, said_sizes(table)
+    ranks, sizes = table.dp * table.cp, stated_sizes(table)
     odd = (ranks % sizes != 0).any(axis=0) | (table.gtp > 1)
     if job.model.moe:
         experts = table.tp * table.cp * table.dp // np.maximum(1, table.ep * table.etp)
@@ -121,9 +121,9 @@ def shards_divide_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     "shard is for what zero_stage and dp_replicate cannot say: leave these, and hpz, out, or shard",
     "derived: one layout has one name",
 )
-def shards_are_said_once(job: Job, table: LayoutTable) -> BoolColumn:
+def shard_has_one_name(job: Job, table: LayoutTable) -> BoolColumn:
     """ZeRO stage as it follows, no other copies, and no groups that stage and copies have."""
-    sizes = said_sizes(table)
+    sizes = stated_sizes(table)
     others = (table.zero_stage != (sizes > 1).sum(axis=0)) | (table.dp_replicate > 1)
     others = others | (table.replicas_share_optimizer == 1) | (table.hpz > 1)
     alike = ((sizes == sizes[2]) | (sizes == 1)).all(axis=0)
@@ -166,7 +166,7 @@ SHARD = Axis(
     off=None,
     search=Tried(shard_groups_tried, shard_groups_under),
     memory=Memory("neither", (), "each state over ranks of its own: more of one, fewer of another"),
-    rules=(shards_divide_ranks, shards_are_said_once),
+    rules=(shards_divide_ranks, shard_has_one_name),
 )
 ZERO_STAGE = Axis(
     name="zero_stage",

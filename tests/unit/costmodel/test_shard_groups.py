@@ -134,7 +134,7 @@ def test_groups_that_a_stage_has_are_found_where_the_runtime_has_copies(make_job
     assert layout.shard is None
 
 
-def test_a_search_under_a_runtime_without_them_says_which_groups_it_has(make_job):
+def test_a_search_under_a_runtime_without_them_names_the_groups_it_has(make_job):
     job = make_job("small-dense", "4x2:h100-sxm", 16).model_copy(update={"runtime": "torchtitan"})
     fix = (parse_choice("shard=gradients:2,optimizer:8", excluded=False),)
     answer = search(job, SearchOptions(fix=fix))
@@ -169,7 +169,7 @@ def test_what_is_no_group_is_refused_in_a_sentence(text, says):
         ({"dp": 64, "dp_replicate": 2, "shard": BY_STATE.shard}, "leave dp_replicate out"),
     ],
 )
-def test_a_layout_says_once_who_shares_what(fields, says):
+def test_a_layout_has_one_name_for_who_shares_what(fields, says):
     with pytest.raises(ValueError, match=says):
         Layout(**fields)
 

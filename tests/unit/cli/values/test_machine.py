@@ -252,7 +252,7 @@ def test_failures_that_are_none_are_refused(options: tuple[str, ...], words: lis
     refused(plan("estimate", *SIZES, "--cluster", "2x8:h100-sxm", *options), *words)
 
 
-def test_a_launch_is_judged_with_the_failures_that_are_stated(tmp_path: Path):
+def test_a_launch_is_priced_with_the_failures_that_are_stated(tmp_path: Path):
     script = tmp_path / "train.sh"
     script.write_text(
         "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 12 --hidden-size 768 "

@@ -69,7 +69,7 @@ def test_what_is_not_known_is_null():
     assert found.any_to_any.price is None
 
 
-def test_a_plan_says_what_its_own_shape_takes_first(make_job):
+def test_a_plan_shows_what_its_own_shape_takes_first(make_job):
     job = make_job("gpt2", "64x8:h100-sxm", 512, 1024)
     layout = Layout(dp=512)
     for name in ("any-to-any", "rail-only"):

@@ -234,7 +234,7 @@ ROWS = {
         of({**by_state(2, 4, 8), "dp": 4, "cp": 4}, {"dp": 12, "gtp": 2})
         + of({**by_state(2, 4, 8), "dp": 16, "ep": 2}, **experts()),
     ),
-    "shards_are_said_once": (
+    "shard_has_one_name": (
         of(
             *({"dp": 16, **by_state(*sizes)} for sizes in ((2, 2, 16), (4, 4, 4), (1, 4, 4))),
             {"dp": 16, **by_state(2, 4, 8), "zero_stage": 2},

@@ -42,7 +42,7 @@ def seconds(job, **layout):
 
 
 @given(st.integers(1, 200), st.floats(1e-3, 10), st.floats(1e-3, 10))
-def test_buckets_sent_one_by_one_take_what_the_closed_form_says(number, traffic, backward):
+def test_buckets_sent_one_by_one_take_what_the_closed_form_gives(number, traffic, backward):
     """Gradients are made evenly over the pass, and equal buckets go as they are full."""
     end = 0.0
     for bucket in range(1, number + 1):

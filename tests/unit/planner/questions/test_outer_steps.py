@@ -152,7 +152,7 @@ def test_what_fits_on_no_island_is_infeasible():
     assert isinstance(found, Infeasible)
 
 
-def test_a_tower_is_not_planned_apart_on_islands():
+def test_a_tower_has_no_gpus_of_its_own_on_islands():
     job = whole().model_copy(update={"outer": OuterSpec()})
     with pytest.raises(SpecError, match="not priced on islands"):
         searched(job, BRIEF.model_copy(update={"tower": "apart"}))
@@ -193,7 +193,7 @@ def test_links_and_rounds_of_islands_have_their_price(plans):
         assert gain == pytest.approx(step_s / (step_s - waits / 2) - 1)
 
 
-def test_a_page_says_what_islands_take_and_what_they_would():
+def test_a_page_shows_what_islands_take_and_what_they_would():
     chosen = searched(whole().model_copy(update={"outer": OuterSpec(every=20)}), BRIEF).outer_step
     text = " ".join(island_lines(chosen))
     assert "2 islands, joined every 20 local steps" in text
