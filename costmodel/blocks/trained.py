@@ -135,7 +135,7 @@ def _projected_columns(model: ModelSpec) -> int:
 def unread_mlp_bytes(shapes: Shapes) -> FloatColumn:
     """As above of the second half: inputs of its last product, and of experts' first one.
 
-    Source: as this module; `feed_forward.mlp.inner_bytes` and `feed_forward.moe._saved`.
+    Source: as this module; `feed_forward.mlp.inner_bytes` and `feed_forward.rows.saved_bytes`.
     """
     model, moe = shapes.job.model, shapes.job.model.moe
     if model.feed_forward == "none":
@@ -175,7 +175,7 @@ def _product_share(shapes: Shapes, tensors: int) -> float:
 
 
 def expert_rows(shapes: Shapes) -> FloatColumn:
-    """Rows that the experts of one rank see. Source: as `feed_forward.moe._routing`."""
+    """Rows that the experts of one rank see. Source: as `feed_forward.rows.routing_of`."""
     moe = shapes.job.model.moe
     assert moe is not None
     balanced = shapes.tokens / shapes.residual_shards * moe.rows_per_token * shapes.table.etp

@@ -61,7 +61,7 @@ def products(points: Sequence[ProductPoint], extra_rows: float = 0.0) -> Product
     """Measured products as columns, the groups of one kernel together.
 
     Source: derived; each group costs some rows beyond its own, and a grouped weight gradient counts
-    as the product whose weight it is of, both as in `costmodel.blocks.feed_forward.moe`.
+    as the product whose weight it is of, both as in `costmodel.blocks.feed_forward.products`.
     """
     rows = [_sizes(point, extra_rows) for point in points]
     m, n, k = np.array(rows, dtype=np.float64).reshape(-1, 3).T

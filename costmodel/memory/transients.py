@@ -238,7 +238,7 @@ def stashed_columns(job: Job, rows: FloatColumn, inner: FloatColumn) -> FloatCol
 
     Inputs of both products of the experts, cast where those multiply in fewer bits, and of the
     activation.
-    Source: `_saved` of blocks/feed_forward/moe.py.
+    Source: `saved_bytes` of blocks/feed_forward/rows.py.
     """
     cast = CAST_BYTES.get(job.training.precision, BYTES_BF16) / BYTES_BF16
     branches = 2 if job.model.gated_mlp else 1

@@ -175,7 +175,7 @@ def mlp_products(model: ModelSpec, width: int, tokens: int, tp: int) -> tuple[Sh
 
 
 def expert_products(model: ModelSpec, tokens: int, ep: int) -> tuple[Shape, ...]:
-    """Grouped products of the experts of one rank, balanced. Source: `blocks.feed_forward.moe`."""
+    """Grouped products of one rank, balanced. Source: `blocks.feed_forward.products`."""
     moe = model.moe
     assert moe is not None
     local = max(1, moe.num_experts // ep)
