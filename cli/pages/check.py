@@ -12,8 +12,9 @@ from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.terminal import escaped
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
 from trainplan.costmodel.layout import OffloadSpec
+from trainplan.costmodel.run_costs import stretch_of
 from trainplan.planner.comparisons import FieldDifference
-from trainplan.planner.goals import PART_ALONE
+from trainplan.planner.goals import part_text
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, LaunchSaves, Lint
 from trainplan.planner.plan import Plan
 from trainplan.planner.runtimes import Field, SettingChange
@@ -134,10 +135,9 @@ def _part_lines(found: LaunchCheck) -> Iterator[str]:
     job = found.reading.job
     if best is None or job is None or best.job.cluster == job.cluster:
         return
-    step, gpus = best.best.estimate.step_time_s, best.job.cluster.num_gpus
-    if own is None or step < own.step_time_s:
-        of = f"{gpus:,} of the {job.cluster.num_gpus:,} GPUs"
-        yield f"{PART_ALONE} is faster: {seconds(step)} on {of}"
+    step = best.best.estimate.step_time_s
+    if own is None or step * stretch_of(best.job) < own.step_time_s * stretch_of(job):
+        yield part_text(job, best.job, step)
 
 
 def _optimum_text(best: Plan) -> str:

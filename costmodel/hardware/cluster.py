@@ -329,6 +329,11 @@ class ClusterSpec(Spec):
         return self if groups == self.groups else self.model_copy(update=changed)
 
     @property
+    def text(self) -> str:
+        """Its nodes, as `--cluster` takes them."""
+        return "+".join(f"{g.num_nodes}x{g.gpus_per_node}:{g.gpu}" for g in self.groups)
+
+    @property
     def num_nodes(self) -> int:
         """Nodes of all groups."""
         return sum(group.num_nodes for group in self.groups)

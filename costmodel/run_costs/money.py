@@ -7,11 +7,33 @@ from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.run_costs.goodput import stretch_of
 
 
+def paid_gpus(job: Job) -> float:
+    """GPUs of all islands and of their spare nodes, each of which is as the mean node.
+
+    Source: derived; rented GPUs are paid whether they compute or wait.
+    """
+    return job.num_gpus * (1 + _spare_share(job.cluster))
+
+
+def hourly_price(cluster: ClusterSpec) -> float | None:
+    """Money an hour of a cluster and its spare nodes costs, in its currency; null: no price.
+
+    Source: derived, the sum over node groups of GPUs x `price_per_gpu_hour`; as `paid_gpus`.
+    """
+    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
+    if any(price is None for _, price in prices):
+        return None
+    return sum(n * (price or 0.0) for n, price in prices) * (1 + _spare_share(cluster))
+
+
+def _spare_share(cluster: ClusterSpec) -> float:
+    return cluster.failures.spare_nodes / cluster.num_nodes if cluster.failures else 0.0
+
+
 def price_per_second(cluster: ClusterSpec) -> float:
     """Money a second of the whole cluster costs, in `cluster.currency`: every GPU at its price.
 
-    Source: derived, the sum over node groups of GPUs x `price_per_gpu_hour` / 3600. Rented GPUs
-    are paid whether they compute or wait, spare nodes as the mean node.
+    Source: derived, `hourly_price` / 3600.
 
     Raises:
         SpecError: A group has no price, or all are 0.
@@ -23,14 +45,12 @@ def price_per_second(cluster: ClusterSpec) -> float:
                 "--price, or `price_per_gpu_hour` in a cluster file (`plan catalog clusters "
                 "--template` prints one); the catalog holds no prices"
             )
-    hourly = sum(g.num_gpus * (g.price_per_gpu_hour or 0.0) for g in cluster.groups)
+    hourly = hourly_price(cluster) or 0.0
     if hourly <= 0:
         raise SpecError(
             f"every price of cluster {cluster.name!r} is 0, so all layouts cost the same: give "
             "--price, or `price_per_gpu_hour` in a cluster file, or choose another --objective"
         )
-    if cluster.failures is not None:
-        hourly *= 1 + cluster.failures.spare_nodes / cluster.num_nodes
     return hourly / SECONDS_PER_HOUR
 
 

@@ -12,6 +12,7 @@ looks_for_uneven: does a search for the fastest layout go on with uneven stages?
 Objective: an objective of a front, with its unit.
 Pareto: a front, its best point by the first objective first.
 part_alone: that part of the cluster alone is faster, or that it is not known; usually nothing.
+part_text: that a part of the cluster is faster; without its seconds that it is not known.
 pareto: all layouts that no other beats in both objectives.
 pareto_json: the public document `trainplan/pareto/v1`.
 ParetoDocument: all layouts that no other beats in both of two objectives.
@@ -43,7 +44,12 @@ from trainplan.planner.goals.pareto import (
     pareto,
     pareto_json,
 )
-from trainplan.planner.goals.part_alone import PART_ALONE, part_alone, time_before_part
+from trainplan.planner.goals.part_alone import (
+    PART_ALONE,
+    part_alone,
+    part_text,
+    time_before_part,
+)
 from trainplan.planner.goals.reach import Reached, too_late
 from trainplan.planner.goals.simplest import roomy, time_before_ties, with_simpler
 from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -46,6 +46,15 @@ assumed; seconds."""
 SHARES = (1 / 4, 9 / 10, 3 / 4)
 """Of what is left of a time limit, for one of unlike groups alone, for the whole cluster, and for
 any other part: the rest is for others, and for the full search on the best. Source: assumed."""
+
+
+class Alone(NamedTuple):
+    """A part of the cluster that may be faster alone than all of it."""
+
+    job: Job
+    """On the part."""
+    step_s: float | None
+    """Of its fastest layout; null: it is not known whether one is faster."""
 
 
 class _Part(Protocol):
@@ -265,21 +274,22 @@ def best_part(context: SearchContext) -> Reached:
     return replace(reached, settings=settings) if settings else reached
 
 
-def fastest_island(context: SearchContext, step_s: float, work_s: float) -> Tried | None:
-    """Of the groups or levels of the network alone, the one with the fastest step below some.
+def fastest_island(context: SearchContext, step_s: float, work_s: float) -> Alone | None:
+    """Of the groups or levels of the network alone, the one that ends a run first.
 
-    `work_s` of the `step_s` are products and attention, of which fewer equal GPUs have more each;
-    without a value it is not known whether such a step exists. Null: none does.
+    In less time than all nodes take, where a step lasts `step_s`: with failures, each has its own
+    share of the time that trains. `work_s` of it are products and attention, of which fewer equal
+    GPUs have more each. Null: none does.
     """
     whole, best = context.job.cluster, None
     alike = len({group.gpu for group in whole.groups}) == 1
     only = {"objective": "time", "deadline_days": None, "only_answer": True}
     context = replace(context, options=context.options.model_copy(update=only))
-    jobs = island_jobs(context.job)
+    least = step_s * stretch_of(context.job)
+    jobs = [job for job in island_jobs(context.job) if np.isfinite(stretch_of(job))]
     for place, job in enumerate(jobs):
-        cluster = job.cluster
-        below = best.value if best and best.value else step_s
-        if alike and work_s * whole.num_gpus >= below * cluster.num_gpus:
+        below = least / stretch_of(job)
+        if alike and work_s * whole.num_gpus >= below * job.cluster.num_gpus:
             continue
         part = _Timed(context.with_job(job), None, in_full=False)
         if part.bound >= below:
@@ -287,8 +297,10 @@ def fastest_island(context: SearchContext, step_s: float, work_s: float) -> Trie
         value, bound = np.inf, part.bound
         if not context.budget.spent():
             value, bound = part.search(below, part_of(context.budget, 1 / (len(jobs) - place)), 0)
-        if value < below or (best is None and bound < below):
-            best = Tried.of(cluster, value, bound)
+        if value < below:
+            best, least = Alone(job, value), value * stretch_of(job)
+        elif best is None and bound < below:
+            best = Alone(job, None)
     return best
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.run_costs import goodput_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals.best_part import fastest_island
 from trainplan.planner.goals.cluster_sizes import island_jobs
@@ -29,9 +30,17 @@ def part_alone(context: SearchContext, priced: Estimate) -> tuple[str, ...]:
         return ()
     work_s = priced.terms.gemm + priced.terms.attention
     found = fastest_island(context, priced.step_time_s, work_s)
-    if found is None:
-        return ()
-    of = f"{found.num_gpus:,} of the {context.job.cluster.num_gpus:,} GPUs ({found.cluster})"
-    if found.value is None:
-        return (f"not known whether {PART_ALONE} is faster, such as {of}: the time limit struck",)
-    return (f"{PART_ALONE} is faster: {found.value:.4g} s on {of}",)
+    return () if found is None else (part_text(context.job, found.job, found.step_s),)
+
+
+def part_text(job: Job, part: Job, step_s: float | None) -> str:
+    """That a part of the cluster of a job is faster; null: that it is not known.
+
+    Where failures are stated it ends a run first, so both have the share of the time that trains.
+    """
+    of = f"{part.cluster.num_gpus:,} of the {job.cluster.num_gpus:,} GPUs ({part.cluster.text})"
+    if step_s is None:
+        return f"not known whether {PART_ALONE} is faster, such as {of}: the time limit struck"
+    own, alone = goodput_of(job), goodput_of(part)
+    trains = f", with goodput {alone.fraction:.1%}, not {own.fraction:.1%}" if own and alone else ""
+    return f"{PART_ALONE} is faster: {step_s:.4g} s on {of}{trains}".replace("%", " %")

@@ -27,7 +27,7 @@ class Spent(Spec):
     money_per_run: float | None
     """Likewise."""
     gpu_hours_per_run: float | None
-    """Of all GPUs together, without spare nodes."""
+    """Of all GPUs together, those of spare nodes too: as they are paid."""
     goodput: Goodput | None = None
     """Share of the time that trains; null: failures are not stated, so nothing is without."""
     fabric: Fabric | None = None

@@ -28,10 +28,9 @@ class Tried(Spec):
     @classmethod
     def of(cls, cluster: ClusterSpec, value: float, lower_bound: float) -> Self:
         """With infinite numbers as null."""
-        nodes = (f"{one.num_nodes}x{one.gpus_per_node}:{one.gpu}" for one in cluster.groups)
         return cls(
             num_gpus=cluster.num_gpus,
-            cluster="+".join(nodes),
+            cluster=cluster.text,
             value=finite(value),
             lower_bound=finite(lower_bound),
         )

@@ -10,8 +10,9 @@ from trainplan.costmodel.run_costs import (
     energy_of,
     fabric_of,
     goodput_of,
+    hourly_price,
     kg_co2,
-    price_per_second,
+    paid_gpus,
     refuse_endless,
     run_steps,
     site_kwh,
@@ -33,11 +34,9 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
     kwh = None if joules is None else site_kwh(joules, cluster.pue)
     carbon = cluster.kg_co2_per_kwh
     emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
-    try:
-        money = job.islands * price_per_second(cluster) * step_time_s * stretch_of(job)
-    except SpecError:
-        money = None
-    hours = step_time_s / SECONDS_PER_HOUR * job.num_gpus * stretch_of(job)
+    hourly = hourly_price(cluster)
+    hours = step_time_s / SECONDS_PER_HOUR * stretch_of(job)
+    money = None if hourly is None else job.islands * hourly * hours
     return Spent(
         steps=steps,
         joules_per_step=joules,
@@ -47,7 +46,7 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
         kg_co2_per_run=_of_run(emitted, steps),
         money_per_step=money,
         money_per_run=_of_run(money, steps),
-        gpu_hours_per_run=_of_run(hours, steps),
+        gpu_hours_per_run=_of_run(hours * paid_gpus(job), steps),
         goodput=goodput_of(job),
         fabric=fabric_of(cluster),
     )

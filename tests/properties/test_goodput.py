@@ -143,6 +143,14 @@ def test_off_is_the_same_to_the_bit_and_on_a_step_is_too(plain, failing):
     assert off.kwh_per_run < on.kwh_per_run < off.kwh_per_run / fraction
 
 
+def test_hours_and_money_have_the_same_nodes_spare_ones_with_them(plain):
+    stated = {"mtbf_node_days": 30, "checkpoint_gb_per_s": 1, "repair_hours": 24}
+    spared = with_failures(plain, spare_nodes=1, **stated)
+    layout = Layout(dp=4)
+    spent = facts_of(spared, layout, estimate(spared, layout))[0]
+    assert spent.money_per_run == pytest.approx(2.0 * spent.gpu_hours_per_run)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_more_failures_or_a_slower_save_never_train_more(plain, seed):
     random = np.random.default_rng(seed)

@@ -29,7 +29,9 @@ from trainplan.costmodel.run_costs import (
     Built,
     Goodput,
     goodput_of,
+    hourly_price,
     lasting,
+    paid_gpus,
     run_steps,
     stretch_of,
 )
@@ -51,6 +53,8 @@ class RunWords(NamedTuple):
     """With its unit, such as days."""
     interval: str
     gpu_hours: str
+    spare: str
+    """Of which nodes they are besides those that train, behind a word; empty: of none."""
     money: str
     """Empty: a group of the cluster has no price."""
 
@@ -67,14 +71,18 @@ def run_words(job: Job, estimate: Estimate) -> RunWords | None:
         _count(passed * bound / size)
         for bound in (interval.step_time_low_s, interval.step_time_high_s)
     )
-    hours = total / SECONDS_PER_HOUR
-    gpu_hours = hours * job.num_gpus
+    hours, hourly = total / SECONDS_PER_HOUR, hourly_price(job.cluster)
+    gpu_hours, failures = hours * paid_gpus(job), job.cluster.failures
+    spare = job.islands * failures.spare_nodes if failures else 0
     return RunWords(
         tokens=f"{tokens(job.training.tokens)} tokens",
         length=f"{_count(total / size)} {unit}",
         interval=f"{low} to {high}",
         gpu_hours=f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}",
-        money=_money(job.cluster, job.islands * hours),
+        spare=f" with {plural(spare, 'spare node')}" if spare else "",
+        money=""
+        if hourly is None
+        else f"{job.islands * hourly * hours:,.0f} {job.cluster.currency}",
     )
 
 
@@ -84,7 +92,7 @@ def run_lines(job: Job, estimate: Estimate) -> Iterator[str]:
         yield DOT.join(
             (
                 f"{words.tokens} in {words.length} ({words.interval})",
-                f"{words.gpu_hours} GPU-hours",
+                f"{words.gpu_hours} GPU-hours{words.spare}",
                 words.money or "no price_per_gpu_hour given",
             )
         )
@@ -119,15 +127,6 @@ def _below_one(fraction: float) -> str:
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _money(cluster: ClusterSpec, hours: float) -> str:
-    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
-    if any(price is None for _, price in prices):
-        return ""
-    spare = cluster.failures.spare_nodes / cluster.num_nodes if cluster.failures else 0.0
-    hourly = sum(n * (price or 0.0) for n, price in prices) * (1 + spare)
-    return f"{hourly * hours:,.0f} {cluster.currency}"
 
 
 TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}

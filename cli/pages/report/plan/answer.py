@@ -95,7 +95,7 @@ def _run_facts(plan: Plan) -> Iterator[Fact]:
     """Length, GPU-hours and money; nothing where the job names no number of tokens."""
     if run := run_words(plan.job, plan.best.estimate):
         yield Fact(run.tokens, run.length, run.interval)
-        yield Fact("GPU-hours", run.gpu_hours)
+        yield Fact(f"GPU-hours{run.spare}", run.gpu_hours)
         if run.money:
             yield Fact("money", run.money)
 

@@ -54,6 +54,11 @@ def test_days_hours_and_money_are_those_that_pass(job):
     more = goodput_of(failing(job, spare_nodes=1)).fraction
     spent = float(spared.money.split()[0].replace(",", ""))
     assert spent == pytest.approx(1.5 * paid / more, rel=1e-2)
+    hours = float(spared.gpu_hours.replace(",", ""))
+    assert hours == pytest.approx(1.5 * of_usual / more, rel=1e-2)
+    assert hours * 2.0 == pytest.approx(spent, rel=1e-2)
+    line = next(run_lines(failing(job, spare_nodes=1), priced))
+    assert f"{spared.gpu_hours} GPU-hours with 1 spare node" in line
 
 
 def test_the_line_says_goodput_interval_stop_and_what_a_failure_costs(job):

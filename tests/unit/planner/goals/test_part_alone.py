@@ -3,8 +3,10 @@
 import pytest
 
 from trainplan.costmodel.hardware.cluster import BetweenGroups, FabricTier, NicSpec
+from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.run_costs import goodput_of, stretch_of
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.parameters import parse_varied
 from trainplan.planner.comparisons.sweeps import sweep
@@ -33,6 +35,17 @@ def islands(make_job):
     return job.model_copy(update={"cluster": slow, "model": few})
 
 
+@pytest.fixture
+def failures():
+    """A job whose nodes fail as is stated."""
+
+    def of(job, **stated):
+        cluster = job.cluster.model_copy(update={"failures": FailureSpec(**stated)})
+        return job.model_copy(update={"cluster": cluster})
+
+    return of
+
+
 class Struck(DeadlineBudget):
     """No time is left."""
 
@@ -52,6 +65,29 @@ def test_a_price_over_slow_links_says_what_one_island_takes(islands):
     text = said(islands, Layout(dp=4))
     alone = search(island_jobs(islands)[0], replace_time(FEW)).best.estimate.step_time_s
     assert text == (f"{PART_ALONE} is faster: {alone:.4g} s on 2 of the 4 GPUs (1x2:h100-sxm)",)
+
+
+def test_where_nodes_fail_the_part_that_ends_a_run_first_is_named(make_job, failures):
+    """A step on both nodes is faster than on one, and both lose most of the time."""
+    job = make_job("small-dense", "2x2:h100-sxm", 8)
+    group = job.cluster.groups[0].model_copy(update={"nic": NicSpec(per_node=1, gb_per_s=20)})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    layout = Layout(pp=2, dp=2, zero_stage=1, micro_batch_size=2)
+    assert said(job, layout) == ()
+    fragile = {"mtbf_node_days": 1.0, "repair_hours": 24.0, "checkpoint_gb_per_s": 1.0}
+    failing = failures(job, **fragile)
+    (text,) = said(failing, layout)
+    one = island_jobs(failing)[0]
+    alone = search(one, replace_time(FEW)).best.estimate.step_time_s
+    both = estimate(failing, layout).step_time_s
+    assert alone > both
+    assert alone * stretch_of(one) < both * stretch_of(failing)
+    shares = (f"{100 * goodput_of(job).fraction:.1f} %" for job in (one, failing))
+    assert text.startswith(f"{PART_ALONE} is faster: {alone:.4g} s on 2 of the 4 GPUs")
+    assert text.endswith(", with goodput {}, not {}".format(*shares))
+    whole = search(failing, FEW.model_copy(update={"whole_cluster": True}))
+    assert [note for note in whole.notes if PART_ALONE in note]
+    assert search(failing, FEW).job.cluster.num_gpus == 2
 
 
 def replace_time(options):
