@@ -4,8 +4,10 @@ import math
 import re
 from typing import ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.spec import Spec
 
 STEEPEST = 10.0
@@ -24,7 +26,9 @@ class RoutingSpec(Spec):
     alpha: float = Field(default=0.0, ge=0.0, le=STEEPEST)
     """`zipf`: the popularity of expert i falls as i ** -alpha."""
     tokens_per_expert: tuple[tuple[float, ...], ...] = ()
-    """`measured`: rows of every expert, for each layer or for all of them."""
+    """`measured`: rows of every expert, for each layer or for all of them, of all steps."""
+    steps: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """`measured`: the same of each step, where the file tells them apart: [step][layer][expert]."""
     source: str = ""
     """`measured`: the file they were read from."""
 
@@ -39,12 +43,28 @@ class RoutingSpec(Spec):
             raise ValueError(
                 "counts of tokens per expert belong to routing=FILE, and it needs them"
             )
-        for number, counts in enumerate(self.tokens_per_expert, start=1):
-            if not counts or min(counts) < 0 or not 0 < sum(counts) < math.inf:
-                raise ValueError(
-                    f"tokens per expert, line {number}: counts must be 0 or more, and some above 0"
-                )
+        for number, layers in enumerate((self.tokens_per_expert, *self.steps)):
+            step = f"step {number}, " if number else ""
+            for line, counts in enumerate(layers, start=1):
+                if not counts or min(counts) < 0 or not 0 < sum(counts) < math.inf:
+                    raise ValueError(
+                        f"tokens per expert, {step}line {line}: counts must be 0 or more, and some "
+                        "above 0"
+                    )
+        shapes = {tuple(map(len, layers)) for layers in (self.tokens_per_expert, *self.steps)}
+        if self.steps and (
+            len(shapes) > 1 or not np.allclose(self.counts.sum(axis=0), self.tokens_per_expert)
+        ):
+            raise ValueError(
+                "tokens per expert: every step needs the same layers and experts, which add up to "
+                "those of all steps"
+            )
         return self
+
+    @property
+    def counts(self) -> FloatColumn:
+        """`measured`: rows [step, layer, expert]; one step where the file tells none apart."""
+        return np.array(self.steps or (self.tokens_per_expert,), dtype=np.float64)
 
     @model_serializer(mode="wrap")
     def _as_text(self, handler: SerializerFunctionWrapHandler) -> object:

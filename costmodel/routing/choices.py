@@ -65,6 +65,22 @@ def _limited(popularity: FloatColumn, total: float) -> FloatColumn:
     return result
 
 
+def step_probabilities(routing: RoutingSpec, moe: MoeSpec) -> FloatColumn:
+    """Probability that a token chooses each expert: [step, layer, expert].
+
+    Counts of each step where a file has them, else one step as `choice_probabilities` has it.
+
+    Source: as `choice_probabilities`.
+
+    Raises:
+        SpecError: Counts that no such router makes.
+    """
+    steps = routing.steps or (routing.tokens_per_expert,)
+    if routing.kind != "measured":
+        return np.stack(choice_probabilities(routing, moe))[None]
+    return np.array([[_counted(counts, moe) for counts in layers] for layers in steps])
+
+
 def _counted(counts: tuple[float, ...], moe: MoeSpec) -> FloatColumn:
     """Shares of counts; those of several replicas follow one another and are added up.
 

@@ -29,6 +29,7 @@ from trainplan.costmodel.routing.choices import (
     counts_of,
 )
 from trainplan.costmodel.routing.expected_maximum import expected_maximum
+from trainplan.costmodel.routing.placement import Placement, in_order, rank_counts
 
 ALIGNED_ROWS = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
 """Rows of an expert that quantized products take at once.
@@ -104,12 +105,23 @@ def loads(job: Job, table: LayoutTable, nodes: FloatColumn | None = None) -> Loa
     return Loads(fullest[rows], by_node[rows])
 
 
-def load(job: Job, *, ep: int, etp: int, tokens: float, nodes: int = 1) -> Load | None:
-    """The load of one layout whose ranks route so many tokens each; null without experts."""
+def load(
+    job: Job,
+    *,
+    ep: int,
+    etp: int,
+    tokens: float,
+    nodes: int = 1,
+    placement: Placement | None = None,
+) -> Load | None:
+    """The load of one layout whose ranks route so many tokens each; null without experts.
+
+    `placement`: of experts on the ranks; null: in the order of their numbers.
+    """
     router = _router_of(job)
     if router is None:
         return None
-    return _load(Identical(router), ep, etp, nodes, tokens)
+    return _load(Identical(router), ep, etp, nodes, tokens, placement=placement)
 
 
 def local_tokens(job: Job, table: LayoutTable) -> FloatColumn:
@@ -167,7 +179,15 @@ def _router_of(job: Job) -> _Router | None:
 
 
 @lru_cache(maxsize=8192)
-def _load(known: Identical[_Router], ep: int, etp: int, nodes: int, tokens: float) -> Load:
+def _load(
+    known: Identical[_Router],
+    ep: int,
+    etp: int,
+    nodes: int,
+    tokens: float,
+    *,
+    placement: Placement | None = None,
+) -> Load:
     """The load of one layer: the mean over layers whose tokens choose otherwise.
 
     Source: derived; layers follow one another, so their seconds and their bytes add up.
@@ -178,14 +198,19 @@ def _load(known: Identical[_Router], ep: int, etp: int, nodes: int, tokens: floa
         return _padded(router, capacity, tokens)
     layers = [_counts(router, one, tokens, capacity) for one in _probabilities(router)]
     balanced = tokens * router.moe.rows_per_token
-    ranks = [_fullest(router, one, ep, ep * etp) for one in layers]
-    by_node = [_fullest(router, one, min(nodes, ep), ep * etp) for one in layers]
+    groups, experts = min(nodes, ep), router.moe.num_experts
+    by_rank = placement or in_order(experts, ep)
+    on_nodes = placement.on_nodes(groups) if placement else in_order(experts, groups)
+
+    def fullest_of(places: Placement) -> float:
+        rows = [_fullest(router, one, places, i, ep * etp) for i, one in enumerate(layers)]
+        return float(np.mean(rows)) / balanced
+
     computed = float(np.mean([one.means.sum() for one in layers]))
     kept = float(np.mean([_kept(router, tokens, capacity, one) for one in _probabilities(router)]))
-    fullest = float(np.mean(ranks)) / balanced
-    return _rounded(
-        fullest, min(fullest, float(np.mean(by_node)) / balanced), kept / balanced, kept / computed
-    )
+    fullest = fullest_of(by_rank)
+    node = min(fullest, fullest_of(on_nodes))
+    return _rounded(fullest, node, kept / balanced, kept / computed)
 
 
 def _rounded(fullest: float, fullest_node: float, kept: float, chosen: float) -> Load:
@@ -241,32 +266,15 @@ def _kept(
     return float(_counts(unrounded, probabilities, tokens, capacity).means.sum())
 
 
-def _fullest(router: _Router, counts: Counts, groups: int, sources: int) -> float:
-    """Expected rows of the fullest group of experts, over as many as it has shares of a balanced.
+def _fullest(
+    router: _Router, counts: Counts, placement: Placement, layer: int, sources: int
+) -> float:
+    """Expected rows of the fullest rank, over as many as it has shares of a balanced one.
 
-    A group's rows are a sum over its experts and the ranks that send. What one token chooses is
-    anticorrelated, for it chooses n experts once each: with all alike the variance of a group less
-    the covariance of two is q (1 - k / n) k n / (n - 1) a token, n / (n - 1) times the sum over its
-    experts of p (1 - p). Equal variables of covariance c and variance v have the maximum of
-    independent ones of variance v - c, since c is shared by all; where groups differ, the fullest
-    decides, and what others share with it matters little.
-
-    Source: derived; counts of groups are multivariate hypergeometric: of k choices among n the
-    variance of a group's is k q (1 - q) (n - k) / (n - 1), the covariance of two's minus k q q
-    (n - k) / (n - 1), whose difference is k q (n - k) / (n - 1).
+    Source: `rank_counts`, `expected_maximum`.
     """
-    experts = router.moe.num_experts
-    if groups == 1:
+    if placement.ranks == 1:
         return float(counts.means.sum())
-    choices = experts * router.moe.num_experts_per_tok / router.moe.rows_per_token
-    group = np.arange(experts) * groups // experts
-    together = choices / (choices - 1) if choices > 1 else 1.0
-
-    def summed(values: FloatColumn) -> FloatColumn:
-        sums = np.bincount(group, weights=values, minlength=groups)
-        return np.asarray(sources * sums, dtype=np.float64)
-
-    largest = expected_maximum(
-        summed(counts.means), together * summed(counts.variances), summed(counts.thirds)
-    )
-    return largest * groups / sources
+    rows = rank_counts(router.moe, counts, placement, layer, sources)
+    largest = expected_maximum(rows.means, rows.variances, rows.thirds)
+    return largest * placement.ranks / sources
