@@ -57,7 +57,8 @@ OUTAGE = (
         "--spare-nodes",
         type=parameters.IntRange(0, 1 << 10),
         metavar="N",
-        help="Nodes that may take the place of the lost ones. [default: the cluster's]",
+        help="Nodes that may take the place of the lost ones. [default: the cluster's, and those "
+        "that the plan leaves idle]",
     ),
 )
 
@@ -118,18 +119,27 @@ def command(
     measured, found = load_measured(profiles), load_written(plan)
     if cluster:
         now, measured = machines_of(cluster, measured)
+        idle = 0
     else:
-        now = left_of(found.job.cluster, lost)
+        now = left_of(found.searched, lost)
+        idle = found.searched.num_nodes - found.job.cluster.num_nodes
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
         answered = replan(
-            case, found.layout, now, clock, processes, saved=saved, batch=global_batch_size
+            case,
+            found.layout,
+            now,
+            clock,
+            processes,
+            saved=saved,
+            batch=global_batch_size,
+            idle_nodes=idle,
         )
     remark_change(plan, found, measured)
     remark_objective(plan, found)
     costs = outage_of(answered, outage)
-    if 0 < costs.spare_nodes < costs.lost_nodes:
-        left = costs.lost_nodes - costs.spare_nodes
+    if idle < costs.spare_nodes < costs.lost_nodes:
+        left = costs.lost_nodes - costs.spare_nodes + idle
         remark(
             f"the {costs.spare_nodes} spare nodes are fewer than are lost: `--lost {left} "
             "--spare-nodes 0` plans with them in place"

@@ -31,7 +31,7 @@ class Resumed(Document):
     plan: PlanDocument
     """As `plan search --output` writes it: `plan export` takes it."""
     tokens_per_s: float
-    """Of the whole job."""
+    """Of the whole job; where failures are stated, with what they take."""
     rate: float
     """Tokens per second over those of the plan before."""
     restarts: int
@@ -66,7 +66,9 @@ class ReplanDocument(OfJob, Priced):
     left: ClusterSpec
     """The cluster that is planned for; `model` to `estimate` are of the plan before."""
     lost_nodes: int
-    """Nodes that the plan before has more."""
+    """Nodes that the plan before has more, idle ones with it."""
+    idle_nodes: int
+    """Nodes that the plan before leaves idle, the first spares: of `left`, or lost."""
     saved: Saved
     """As `--saved`."""
     tokens_per_s: float
@@ -112,7 +114,8 @@ class ReplanDocument(OfJob, Priced):
     def sentence(found: Replan, outage: Outage) -> str:
         """What to do."""
         if outage.first == "spare nodes":
-            return "Spare nodes take their place, and the plan stays as it is."
+            nodes = "Idle" if found.idle_nodes >= outage.lost_nodes else "Spare"
+            return f"{nodes} nodes take their place, and the plan stays as it is."
         if outage.first == "wait":
             why = "that loses least" if found.best else "no layout of what is left loads and fits"
             return f"Wait for the nodes: {why}."

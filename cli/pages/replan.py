@@ -39,6 +39,8 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         f"  {estimate_line(before.estimate, found.job)}",
         *(_lines("next" if outage.plan else "on what is left", best) if best else ()),
     )
+    if found.idle_nodes:
+        yield f"The plan leaves {plural(found.idle_nodes, 'node')} idle: the first spares."
     if best:
         sure = "Proved fastest of all" if best.proved else "Not proved fastest of those"
         alike = "with even stages, or those of before, that load so"

@@ -30,6 +30,8 @@ _SIZES = {f"{p}{b}": base**n for n, p in enumerate("KMGT", start=1) for b, base 
 _DAY = SECONDS_PER_DAY
 _TIMES = {"s": 1, "m": SECONDS_PER_MINUTE, "h": SECONDS_PER_HOUR, "d": _DAY, "w": 7 * _DAY}
 _TIMES["y"] = 365 * _DAY
+LONGEST_YEARS = 1000
+"""Longer durations are a typing slip."""
 _RATES = {
     f"{p}{b}/s": size
     for n, p in enumerate("MGT", start=2)
@@ -58,7 +60,7 @@ def read_number(text: str, kind: NumberKind, *, bare: bool = False, forms: str =
     out; `forms` are examples of an option.
 
     Raises:
-        SpecError: It states none; the message has the forms.
+        SpecError: It states none, the message has the forms; or a duration is too long.
     """
     written = WRITTEN[kind]
     plain = _GROUPED.sub(lambda one: re.sub("[_,]", "", one[0]), text.strip(), count=1)
@@ -68,4 +70,7 @@ def read_number(text: str, kind: NumberKind, *, bare: bool = False, forms: str =
     factor = 1 if bare and not suffix else factor
     if match is None or factor is None:
         raise SpecError(f"{shortened(text)!r} is no {written.noun}: write {forms or written.forms}")
-    return Decimal(match["digits"]) * factor
+    number = Decimal(match["digits"]) * factor
+    if kind == "duration" and number > LONGEST_YEARS * _TIMES["y"]:
+        raise SpecError(f"{shortened(text)!r} is longer than {LONGEST_YEARS:,} years: give less")
+    return number

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, ValidationError
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import first_complaint
@@ -120,11 +121,18 @@ class Written:
     """The alternatives, the answer first."""
     slack_fraction: float
     """The answer is the simplest layout whose step takes no more than this longer than the best."""
+    searched: ClusterSpec
+    """The cluster of the search: nodes that the plan leaves idle are not in that of the job."""
+
+
+class _Tried(BaseModel):
+    num_gpus: int = Field(ge=1, le=MOST_GPUS)
 
 
 class _Objective(BaseModel):
     name: Name = "time"
     slack_fraction: float = 0.0
+    tried: tuple[_Tried, ...] = ()
 
 
 class _Certificate(BaseModel):
@@ -186,7 +194,21 @@ def written(text: str) -> Written:
         objective=evidence.certificate.objective.name,
         slack_fraction=evidence.certificate.objective.slack_fraction,
         candidates=tuple(dict.fromkeys((layout, *others))),
+        searched=_searched(job.cluster, evidence.certificate.objective),
     )
+
+
+def _searched(cluster: ClusterSpec, objective: _Objective) -> ClusterSpec:
+    """The cluster of the largest part that was tried; what costs is not there where it is idle.
+
+    Of several groups, or of measured links, idle nodes are not known by their number.
+    """
+    (group, *others), links = cluster.groups, cluster.links
+    most = max((one.num_gpus for one in objective.tried), default=0)
+    nodes = max(group.num_nodes, most // group.gpus_per_node)
+    if others or links or objective.name in ("cost", "gpus"):
+        return cluster
+    return cluster.with_nodes([nodes])
 
 
 def _choice(name: str) -> Choice:

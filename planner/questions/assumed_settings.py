@@ -14,7 +14,6 @@ from trainplan.costmodel.step import Estimate
 from trainplan.planner.cases import replaced
 from trainplan.planner.plan import Spent
 from trainplan.planner.questions.estimation import estimate
-from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.settings import Assumed
 
 OFF = {
@@ -76,7 +75,7 @@ def facts_of(
     job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
 ) -> tuple[Spent, tuple[Assumed, ...]]:
     """What a step takes and the run, and the settings that its price assumes."""
-    spent = spent_on(context_for(job, measured), layout, priced.step_time_s)
+    spent = Spent.of(context_for(job, measured), layout, priced.step_time_s)
     return spent, tuple(assumed(job, layout, priced, measured))
 
 

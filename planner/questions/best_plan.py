@@ -44,6 +44,7 @@ from trainplan.planner.plan import (
     Plan,
     SearchOptions,
     Source,
+    Spent,
 )
 from trainplan.planner.questions.assumed_settings import assumed
 from trainplan.planner.questions.batch_notes import batch_notes
@@ -61,7 +62,6 @@ from trainplan.planner.questions.setting_notes import (
     module_notes,
     setting_notes,
 )
-from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.questions.trust import (
     check_trusted,
     or_published,
@@ -142,7 +142,7 @@ def search(
         certificate = _priced(replace(context, budget=budget), plan)
         known = evidence_on(own, plan.best.layout)
         best = plan.best
-        spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
+        spent = None if apart else Spent.of(own, best.layout, best.estimate.step_time_s)
         settings = () if apart else tuple(assumed(job, best.layout, best.estimate, measured))
         proof = {"evidence": known, "certificate": certificate, "assumed": settings}
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})

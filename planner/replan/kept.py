@@ -13,6 +13,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows, stage_layers
 from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.run_costs import stretch_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.cases import Case
 from trainplan.planner.plan import Candidate, Certificate, Plan, Source, Target
@@ -54,15 +55,20 @@ def kept_plan(
     """The fastest layout that keeps all of a plan's but some fields, on one of some parts.
 
     Each is tried with every `cp`, micro batch and recomputation that is free; null: none is legal,
-    fits and takes less than `below_s`.
+    fits and takes less than `below_s`, as `elapsed_s`.
     """
     best: Plan | None = None
     for cluster, ranks in parts:
         own = case.with_job(case.job.model_copy(update={"cluster": cluster}))
-        on = own.context
-        if found := _fastest(own, on, _table(on, layout, ranks, free), below_s):
-            best, below_s = found, found.best.estimate.step_time_s
+        on, most_s = own.context, below_s / stretch_of(own.job)
+        if found := _fastest(own, on, _table(on, layout, ranks, free), most_s):
+            best, below_s = found, elapsed_s(own.job, found.best)
     return best
+
+
+def elapsed_s(job: Job, candidate: Candidate) -> float:
+    """Seconds that pass for a step, with its share of what does not train."""
+    return candidate.estimate.step_time_s * stretch_of(job)
 
 
 def batches_near(job: Job, layout: Layout, left: ClusterSpec) -> list[tuple[int, Part]]:

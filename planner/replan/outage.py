@@ -95,7 +95,7 @@ class Outage:
     lost_nodes: int
     """Negative: nodes were added, and there is no outage."""
     spare_nodes: int
-    """There are."""
+    """There are, those that the plan leaves idle among them."""
     times: Times
     ways: tuple[Way, ...]
     """That which loses least first; what is not known last. Empty: no node is lost."""
@@ -121,12 +121,12 @@ class Outage:
 def outage_of(found: Replan, stated: Stated) -> Outage:
     """What may be done until the lost nodes are back, and what each costs."""
     times, failures = stated.times(found.job), found.job.cluster.failures
-    lost = found.job.cluster.num_nodes - found.left.num_nodes
+    lost = found.job.cluster.num_nodes + found.idle_nodes - found.left.num_nodes
     if found.left.num_gpus < found.job.cluster.num_gpus:
         lost = max(1, lost)  # of a node some GPUs
     spare_nodes = stated.spare_nodes
     if spare_nodes is None:
-        spare_nodes = failures.spare_nodes if failures else 0
+        spare_nodes = found.idle_nodes + (failures.spare_nodes if failures else 0)
     if lost < 1:
         return Outage(lost, spare_nodes, times, (), None)
     restart = times.restart_s

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
+from trainplan.costmodel.run_costs import refuse_endless
 from trainplan.planner.cases import Case, with_batch, with_setting
 from trainplan.planner.operations import CheckpointMove, Loads, checkpoint_move, loadable
-from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.plan import Candidate, Plan, Spent, Tried
 from trainplan.planner.questions import estimate, search
-from trainplan.planner.replan.kept import batches_near, held_choices, kept_plan, parts_of
+from trainplan.planner.replan.kept import batches_near, elapsed_s, held_choices, kept_plan, parts_of
 from trainplan.planner.space import Choice
 from trainplan.planner.work import ALONE, Budget, Workers
 
@@ -47,7 +50,7 @@ class Resumed:
     back: CheckpointMove
     """The same of this one's in the plan before."""
     tokens_per_s: float
-    """Of the whole job."""
+    """Of the whole job; where failures are stated, with what they take."""
     rate: float
     """Tokens per second over those of the plan before."""
     restarts: int
@@ -81,6 +84,8 @@ class Replan:
     batch: Resumed | None
     """A faster one in tokens with another global batch, which changes the training."""
     saved: Saved
+    idle_nodes: int = 0
+    """That the plan before leaves idle: of `left`, or lost."""
 
     @property
     def plans(self) -> dict[Taken, Resumed | None]:
@@ -97,16 +102,20 @@ def replan(
     *,
     saved: Saved = "as-launched",
     batch: int | None = None,
+    idle_nodes: int = 0,
 ) -> Replan:
     """The next best plans on a cluster, of a plan with the job of `case` and its layout.
 
     Best is the fastest that loads a checkpoint as it is; where none does, of those that load it
     after a command. With weights alone, or where no way to save was looked up, it is the fastest.
-    The global batch stays, unless another is stated.
+    The global batch stays, unless another is stated. What is left has `idle_nodes` that the plan
+    does not use, or they are lost.
 
     Raises:
-        PlanError: The layout is not legal for the job, or the job is none for the cluster.
+        PlanError: The layout is not legal for the job, the job is none for the cluster, or nodes of
+            the plan fail so often that its run does not end.
     """
+    refuse_endless(case.job)
     priced = estimate(case.job, layout, case.measured, memory_margin=case.margin)
     before = Candidate(rank=1, layout=layout, estimate=priced)
     question = _Question(case, before, left, budget, workers, saved, batch)
@@ -134,7 +143,7 @@ def replan(
             anew = question.fastest(EVERY)
     after, anew = _if_faster(second, best), _if_faster(anew, best, second)
     rate = _speed(case.job, before)
-    return Replan(case.job, before, left, rate, best, after, anew, other, saved)
+    return Replan(case.job, before, left, rate, best, after, anew, other, saved, idle_nodes)
 
 
 def _loading(found: Resumed | None, *loads: Loads) -> Resumed | None:
@@ -183,7 +192,7 @@ class _Question:
         plans = [one for one in (kept, found) if one]
         if not plans:
             return None
-        best = min(plans, key=lambda one: one.best.estimate.step_time_s)
+        best = min(plans, key=lambda one: elapsed_s(one.job, one.best))
         return self._resumed(best, proved=proved)
 
     def _searched(self, held: Sequence[Choice]) -> tuple[Plan | None, bool]:
@@ -238,14 +247,22 @@ class _Question:
         elif cluster.links:
             changes.append("nodes are in the order of the cluster: `plan search` places them")
         job = plan.job.model_copy(update={"cluster": cluster})
-        plan = plan.model_copy(update={"job": job, "notes": (*changes, *plan.notes)})
+        on, step_s = context_for(job, self.case.measured), plan.best.estimate.step_time_s
+        spent = Spent.of(on, plan.best.layout, step_s)
+        own: dict[str, object] = {"job": job, "notes": (*changes, *plan.notes), "spent": spent}
+        certificate = plan.certificate
+        if not certificate.objective.tried:  # the nodes that it leaves idle are known by it
+            tried = Tried.of(cluster, step_s, step_s), Tried.of(self.left, math.inf, step_s)
+            target = certificate.objective.model_copy(update={"tried": tried})
+            own["certificate"] = certificate.model_copy(update={"objective": target})
+        plan = plan.model_copy(update=own)
         speed, rate = _speed(job, plan.best), _speed(self.case.job, self.before)
         return Resumed(plan, move, back, speed, speed / rate, 1, proved)
 
 
 def _speed(job: Job, candidate: Candidate) -> float:
     """Tokens per second of the whole job."""
-    return _tokens(job) / candidate.estimate.step_time_s
+    return _tokens(job) / elapsed_s(job, candidate)
 
 
 def _tokens(job: Job) -> float:

@@ -63,6 +63,23 @@ def test_spare_nodes_that_are_too_few_are_said(tmp_path):
     assert all(one["name"] != "spare nodes" for one in done.json["ways"])
 
 
+def test_nodes_that_the_plan_leaves_idle_are_the_first_spares(tmp_path):
+    path = tmp_path / "plan.json"
+    job = ("--model", "gpt2", "--cluster", "3x2:h100-sxm", "--seq-length", "1024")
+    assert plan("search", *job, "--global-batch-size", "4", *QUICK, "--output", path).code == 0
+    done = plan("replan", path, "--lost", "1", *TIMES)
+    assert done.out.startswith("Idle nodes take their place, and the plan stays as it is.")
+    assert "The plan leaves 1 node idle: the first spares." in done.out
+    two = plan("replan", path, "--lost", "2", *TIMES, "--json").json
+    assert (two["lost_nodes"], two["idle_nodes"], two["left"]["groups"][0]["num_nodes"]) == (
+        2,
+        1,
+        1,
+    )
+    assert all(one["name"] != "spare nodes" for one in two["ways"])
+    assert "the plan has 3 such nodes" in refused(plan("replan", path, "--lost", "4"))
+
+
 def test_where_nothing_loads_it_says_what_would(tmp_path):
     path = tmp_path / "plan.json"
     job = with_value(with_value(SMALLER, "--cluster", "4x1:h100-sxm"), "--model", "gpt2")
@@ -94,6 +111,7 @@ def test_another_of_its_plans_may_be_taken(made, tmp_path):
         (("--lost", "3"), "3 of h100-sxm are lost, and the plan has 2 such nodes"),
         (("--lost", "2"), "no node is left"),
         (("--lost", "1", "--repair", "-2h"), "-2h"),
+        (("--lost", "1", "--repair", "9999999999999y"), "is longer than 1,000 years: give less"),
         (("--lost", "1", "--saved", "twice"), "twice"),
         (("--lost", "1", "--global-batch-size", "0"), "0"),
     ],

@@ -99,6 +99,12 @@ def test_a_sweep_reads_the_same_numbers(text, values):
     assert parse_varied(text).values == values
 
 
+@pytest.mark.parametrize("text", ["9999999999999y", "1000.1y", "1e12d"])
+def test_a_duration_has_an_end(text):
+    with pytest.raises(SpecError, match="is longer than 1,000 years: give less"):
+        read_number(text, "duration")
+
+
 @pytest.mark.parametrize("text", ["seq_length=4k,4096", "global_batch_size=4q", "gpus=1.0005k"])
 def test_a_sweep_refuses_what_is_no_number_or_stands_twice(text):
     with pytest.raises(SpecError):

@@ -116,7 +116,7 @@ def plan_of(random, case):
         return None
     layout = table.row(random.choice(some))
     counts = list(layers_per_stage(case.job.model.num_hidden_layers, layout.pp * layout.vpp))
-    if len(counts) > 1 and random.random() < 0.5:
+    if len(counts) > 1 and counts[0] and random.random() < 0.5:
         counts[0], counts[-1] = counts[0] - 1, counts[-1] + 1
         uneven = layout.model_copy(update={"stages": stage_specs(counts)})
         try:

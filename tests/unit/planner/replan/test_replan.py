@@ -5,9 +5,11 @@ import json
 import pytest
 
 from trainplan.costmodel.hardware.cluster import LinkSpec, parse_cluster
+from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.run_costs.goodput import stretch_of
 from trainplan.planner.cases import Case
-from trainplan.planner.documents import chosen_from_json, plan_json
+from trainplan.planner.documents import chosen_from_json, plan_json, written
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions import estimate
 from trainplan.planner.replan import left_of, replan
@@ -153,3 +155,24 @@ def test_more_than_forty_replicas_go_on_with_buckets_of_the_same_size(make_job):
 def with_nodes(cluster, count):
     group = cluster.groups[0].model_copy(update={"num_nodes": count})
     return cluster.model_copy(update={"groups": (group,)})
+
+
+def test_speeds_are_those_of_the_time_that_trains_where_failures_are_stated(make_job):
+    case = case_of(make_job)
+    failures = FailureSpec(mtbf_node_days=2, checkpoint_gb_per_s=1)
+    cluster = case.job.cluster.model_copy(update={"failures": failures})
+    failing = case.with_job(case.job.model_copy(update={"cluster": cluster}))
+    never, found = replanned(case, PIPELINE), replanned(failing, PIPELINE)
+    steps = [found.before.estimate.step_time_s, found.best.plan.best.estimate.step_time_s]
+    stretches = [stretch_of(found.job), stretch_of(found.best.plan.job)]
+    assert stretches[0] > stretches[1] > 1
+    assert found.best.rate == pytest.approx(steps[0] * stretches[0] / steps[1] / stretches[1])
+    assert found.best.rate > never.best.rate
+
+
+def test_its_plans_say_what_they_spend_and_which_nodes_are_idle(make_job):
+    case = case_of(make_job)
+    for one in replanned(case, PIPELINE).plans.values():
+        if one:
+            assert one.plan.spent.joules_per_step > 0
+            assert written(json.dumps(plan_json(one.plan))).searched.num_nodes == 5
