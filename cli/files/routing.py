@@ -3,11 +3,12 @@
 Megatron-LM's `--save-tokens-per-expert-interval` writes a folder `tokens_per_expert` with a file
 `rankN.jsonl` of every rank, one line for each layer and iteration: rows of the rank's own experts,
 by micro batch. Source: Megatron-LM @d98e8a64 `megatron/training/activation_logging.py`, save_tpe.
-Plain files hold one line of counts for each layer (CSV), or lists of them (JSON).
+Plain files hold one line of counts for each layer, or of each step and layer (CSV), a table with a
+line for each expert, or lists of counts (JSON). Counts of several iterations stay those of steps.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,30 +21,67 @@ from trainplan.costmodel.spec import first_complaint
 
 RANK_FILE = re.compile(r"rank(\d{1,7})\.jsonl")
 EXPECTED = (
-    "expected counts of tokens per expert: a line of numbers for each layer (CSV), a list of them "
-    "(JSON), or the files of Megatron-LM's --save-tokens-per-expert-interval"
+    "expected counts of tokens per expert: a line of numbers for each layer (CSV; columns step, "
+    "layer and expert have their names on top), a list of them (JSON), or the files of "
+    "Megatron-LM's --save-tokens-per-expert-interval"
 )
-LayerName = tuple[str, int, int]
+MOST_COUNTS = 1_500_000
+"""Of all steps, which a plan keeps. Source: derived; a plan of more is larger than files that are
+read (LARGEST_FILE_BYTES); 100 steps of DeepSeek-V3 have fewer."""
+STEP_NAMES, LAYER_NAMES = ("step", "iter", "iteration"), ("layer",)
+LayerName = tuple[str | int, ...]
 Counts = list[float]
+Steps = dict[int, dict[LayerName, Counts]]
+"""Counts of the layers of each step."""
 
 
 def load_routing(path: Path) -> RoutingSpec:
-    """How often each expert was chosen.
+    """How often each expert was chosen, by step where the file tells steps apart.
 
     Raises:
         FileError: The file or folder is missing or holds no counts.
     """
-    layers = _of_folder(path) if is_folder(path) else _of_text(path, read_records(path))
+    steps = _of_folder(path) if is_folder(path) else _of_text(path, read_records(path))
+    layers = _in_order(path, steps)
+    size = sum(len(counts) for one in layers for counts in one)
+    if len(layers) > 1 and size > MOST_COUNTS:
+        most = max(1, MOST_COUNTS * len(layers) // size)
+        raise FileError(
+            f"{path}: {size:,} counts of {len(layers):,} steps, and a plan keeps at most "
+            f"{MOST_COUNTS:,}: give {most:,} steps, as far from each other as these allow"
+        )
+    total = [[sum(x) for x in zip(*one, strict=True)] for one in zip(*layers, strict=True)]
+    several = {"steps": layers} if len(layers) > 1 else {}
     try:
-        return RoutingSpec(
-            kind="measured", tokens_per_expert=tuple(map(tuple, layers)), source=str(path)
+        return RoutingSpec.model_validate(
+            {"kind": "measured", "tokens_per_expert": total, "source": str(path), **several}
         )
     except ValidationError as error:
         raise FileError(f"{path}: {first_complaint(error).reason}") from error
 
 
-def _of_folder(path: Path) -> list[Counts]:
-    """Counts of each layer, those of its ranks one after the other."""
+def _in_order(path: Path, steps: Steps) -> list[list[Counts]]:
+    """Counts of each step and layer.
+
+    Raises:
+        FileError: Steps have other layers or experts than the first.
+    """
+    shapes = {
+        number: sorted((name, len(counts)) for name, counts in layers.items())
+        for number, layers in sorted(steps.items())
+    }
+    first = next(iter(shapes), 0)
+    for number, shape in shapes.items():
+        if shape != shapes[first]:
+            raise FileError(
+                f"{path}: step {number} has not the layers and experts of step {first}: every step "
+                "needs the same"
+            )
+    return [[steps[number][name] for name, _ in shape] for number, shape in shapes.items()]
+
+
+def _of_folder(path: Path) -> Steps:
+    """Counts of each step and layer, those of its ranks one after the other."""
     named = [(RANK_FILE.fullmatch(name), path / name) for name in names_in(path)]
     files = sorted((int(match[1]), one) for match, one in named if match)
     if not files:
@@ -51,25 +89,44 @@ def _of_folder(path: Path) -> list[Counts]:
         if is_folder(inner):
             return _of_folder(inner)
         raise FileError(f"{path}: no file rankN.jsonl in it: {EXPECTED}")
-    layers: dict[LayerName, Counts] = {}
-    for _, file in files:
-        for name, counts in _summed(file, read_records(file)).items():
-            layers.setdefault(name, []).extend(counts)
-    return [layers[name] for name in sorted(layers)]
+    ranks = [_summed(file, read_records(file)) for _, file in files]
+    steps: Steps = {}
+    for rank in _without_tensor_ranks(ranks):
+        for number, layers in rank.items():
+            for name, counts in layers.items():
+                steps.setdefault(number, {}).setdefault(name, []).extend(counts)
+    return steps
 
 
-def _of_text(path: Path, text: str) -> list[Counts]:
+def _without_tensor_ranks(ranks: list[Steps]) -> list[Steps]:
+    """One of each group of ranks that hold parts of the same experts: their counts are the same.
+
+    Where all ranks have the same counts none is left out: they may be equally full.
+    Source: Megatron-LM @d98e8a64 `parallel_state.py`: tensor ranks of experts follow one another,
+    and their dispatcher gathers the tokens of all.
+    """
+    alike = 1
+    while len(ranks) % (2 * alike) == 0 and all(
+        ranks[i] == ranks[i + alike] for i in range(0, len(ranks), 2 * alike)
+    ):
+        alike *= 2
+    return ranks[::alike] if len(ranks) > alike else ranks
+
+
+def _of_text(path: Path, text: str) -> Steps:
     if text.lstrip().startswith("{") and '"tpe"' in text:
-        summed = _summed(path, text)
-        return [summed[name] for name in sorted(summed)]
+        return _summed(path, text)
     if text.lstrip().startswith(("[", "{")):
         return _of_json(path, text)
-    return list(_of_lines(path, text))
+    try:
+        return _of_lines(text)
+    except (IndexError, ValueError) as error:
+        raise FileError(f"{path}: {EXPECTED}") from error
 
 
-def _summed(path: Path, text: str) -> dict[LayerName, Counts]:
-    """Rows of a rank's own experts over all iterations and micro batches, by layer."""
-    layers: dict[LayerName, Counts] = {}
+def _summed(path: Path, text: str) -> Steps:
+    """Rows of a rank's own experts over all micro batches, by iteration and layer."""
+    steps: Steps = {}
     for number, line in enumerate(filter(str.strip, text.splitlines()), start=1):
         record = _json(path, line, number)
         try:
@@ -77,41 +134,72 @@ def _summed(path: Path, text: str) -> dict[LayerName, Counts]:
             name = (str(record["block"]), int(record.get("mtp_idx", 0)), int(record["layer"]))
             micro_batches = [_numbers(one) for one in record["tpe"]]
             rows = [sum(column) for column in zip(*micro_batches, strict=True)]
+            layers = steps.setdefault(int(record["iter"]), {})
             known = layers.get(name, [0.0] * len(rows))
             layers[name] = [a + b for a, b in zip(known, rows, strict=True)]
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path}:{number}: {EXPECTED}") from error
-    return layers
+    return steps
 
 
-def _of_json(path: Path, text: str) -> list[Counts]:
+def _of_json(path: Path, text: str) -> Steps:
+    """Lists of counts: of a layer, of layers, or of layers of steps."""
     found = _json(path, text, 1)
     if isinstance(found, dict):
         found = found.get("tokens_per_expert")
     try:
+        depth, inner = 0, found
+        while isinstance(inner, list):
+            depth, inner = depth + 1, inner[0]
+        assert 1 <= depth <= 3
+        for _ in range(3 - depth):
+            found = [found]
         assert isinstance(found, list)
-        if found and isinstance(found[0], list):
-            return [_numbers(one) for one in found]
-        return [_numbers(found)]
-    except (AssertionError, TypeError, ValueError) as error:
+        return {
+            number: {(layer,): _numbers(counts) for layer, counts in enumerate(layers)}
+            for number, layers in enumerate(found)
+        }
+    except (AssertionError, IndexError, TypeError, ValueError) as error:
         raise FileError(f"{path}: {EXPECTED}") from error
 
 
-def _of_lines(path: Path, text: str) -> Iterator[Counts]:
-    """A line for each layer; one number a line is one layer; a line of words on top is skipped."""
+def _of_lines(text: str) -> Steps:
+    """A line for each layer, after its step and number where words on top name such columns.
+
+    One number a line is one layer. Under a column `expert` each line is one expert's count.
+
+    Raises:
+        ValueError: A line has no counts.
+        IndexError: A line ends before its count.
+    """
     lines = [
         re.split(r"[,;\s]+", line.strip(" ,;\t")) for line in text.splitlines() if line.strip()
     ]
     headed = bool(lines) and not any(cell[:1].isdigit() for cell in lines[0])
-    try:
-        rows = [_numbers(line) for line in lines[headed:]]
-    except ValueError as error:
-        raise FileError(f"{path}: {EXPECTED}") from error
-    if headed and lines[0][0].lower() == "layer":
-        rows = [row[1:] for row in rows]
+    head = [cell.lower() for cell in lines[0]] if headed else []
+    rows = [_numbers(line) for line in lines[headed:]]
+    step = next((head.index(name) for name in STEP_NAMES if name in head), None)
+    layer = next((head.index(name) for name in LAYER_NAMES if name in head), None)
+    expert = head.index("expert") if "expert" in head else None
+    keys = [place for place in (step, layer, expert) if place is not None]
     if all(len(row) == 1 for row in rows):
         rows = [[row[0] for row in rows]]
-    yield from rows
+    steps: Steps = {}
+    for number, row in enumerate(rows):
+        counts = [value for place, value in enumerate(row) if place not in keys]
+        layers = steps.setdefault(0 if step is None else int(row[step]), {})
+        unnamed = number if expert is None and step is None else 0
+        name = (unnamed if layer is None else int(row[layer]),)
+        if expert is None:
+            if name in layers:
+                raise ValueError("the same layer twice")
+            layers[name] = counts
+            continue
+        known = layers.setdefault(name, [])
+        if int(row[expert]) != len(known):
+            raise ValueError("experts are not in order")
+        known.append(counts[0])
+    return steps
 
 
 def _numbers(values: Iterable[object]) -> Counts:

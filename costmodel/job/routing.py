@@ -2,10 +2,19 @@
 
 import math
 import re
-from typing import ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
 
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.spec import Spec
@@ -13,6 +22,19 @@ from trainplan.costmodel.spec import Spec
 STEEPEST = 10.0
 """Largest exponent of a popularity; with more, one expert has all there is."""
 _ZIPF = re.compile(r"zipf:(?P<alpha>\d{1,3}(\.\d{1,9})?)")
+
+
+def _line(counts: Sequence[float]) -> str:
+    return " ".join(f"{int(one)}" if one.is_integer() else repr(one) for one in counts)
+
+
+CountLine = Annotated[
+    tuple[float, ...],
+    BeforeValidator(lambda value: value.split() if isinstance(value, str) else value),
+    PlainSerializer(_line, return_type=str),
+    WithJsonSchema({"type": "string"}),
+]
+"""Counts of a layer, in documents one line: there are too many for a line each."""
 
 
 class RoutingSpec(Spec):
@@ -27,8 +49,9 @@ class RoutingSpec(Spec):
     """`zipf`: the popularity of expert i falls as i ** -alpha."""
     tokens_per_expert: tuple[tuple[float, ...], ...] = ()
     """`measured`: rows of every expert, for each layer or for all of them, of all steps."""
-    steps: tuple[tuple[tuple[float, ...], ...], ...] = ()
-    """`measured`: the same of each step, where the file tells them apart: [step][layer][expert]."""
+    steps: tuple[tuple[CountLine, ...], ...] = ()
+    """`measured`: the same of each step, if known: [step][layer], a line with one number an expert
+    in documents."""
     source: str = ""
     """`measured`: the file they were read from."""
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from trainplan.cli.files import routing
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.routing import load_routing
 from trainplan.cli.options.names import RUNTIME_OPTIONS
@@ -44,18 +45,86 @@ def record(layer, tpe, block="decoder", iteration=100, **more):
 
 
 def test_a_folder_of_megatron_has_the_experts_of_each_rank(tmp_path):
-    """Two ranks of two experts each; micro batches and iterations are added up, layers in order."""
-    folder = tmp_path / "tokens_per_expert"
-    folder.mkdir()
-    first = [record(3, [[4, 1], [1, 1]]), record(10, [[1, 1]]), record(3, [[1, 0]], iteration=200)]
+    """Two ranks of two experts each; micro batches are added up, layers and steps in order."""
+    first = [record(3, [[4, 1], [1, 1]]), record(10, [[1, 1]])]
     second = [record(3, [[1, 1]]), record(10, [[1, 5], [1, 1]])]
     module = [record(0, [[2, 2]], block="mtp", mtp_idx=0)]
-    (folder / "rank0.jsonl").write_text("\n".join([*first, *module]))
-    (folder / "rank1.jsonl").write_text("\n".join([*second, *module]))
+    folder = megatron(tmp_path, [*first, *module], [*second, *module])
     (folder / "notes.txt").write_text("not a rank")
-    expected = ((6, 2, 1, 1), (1, 1, 2, 6), (2, 2, 2, 2))
+    expected = ((5, 2, 1, 1), (1, 1, 2, 6), (2, 2, 2, 2))
     assert load_routing(folder).tokens_per_expert == expected
     assert load_routing(tmp_path).tokens_per_expert == expected, "the folder that was named"
+
+
+def megatron(folder, *ranks):
+    """As Megatron-LM writes them: a file for each rank."""
+    folder /= "tokens_per_expert"
+    folder.mkdir()
+    for number, lines in enumerate(ranks):
+        (folder / f"rank{number}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def test_iterations_of_megatron_are_steps_that_add_up(tmp_path):
+    def rank(first, then):
+        return [record(3, [first], iteration=200), record(3, [then], iteration=100)]
+
+    folder = megatron(tmp_path, rank([1, 2], [5, 6]), rank([3, 4], [7, 8]))
+    read = load_routing(folder)
+    assert read.steps == (((5, 6, 7, 8),), ((1, 2, 3, 4),))
+    assert read.tokens_per_expert == ((6, 8, 10, 12),)
+    written = json.loads(json.dumps(read.model_dump(mode="json")))
+    assert written["steps"] == [["5 6 7 8"], ["1 2 3 4"]]
+    assert RoutingSpec.model_validate(written) == read
+
+
+def test_ranks_that_hold_parts_of_the_same_experts_count_once(tmp_path):
+    one, other = [record(0, [[4, 1]])], [record(0, [[2, 3]])]
+    assert load_routing(megatron(tmp_path, one, one, other, other)).tokens_per_expert == (
+        (4, 1, 2, 3),
+    )
+
+
+def test_ranks_that_are_equally_full_all_count(tmp_path):
+    one = [record(0, [[2, 2]])]
+    assert load_routing(megatron(tmp_path, one, one)).tokens_per_expert == ((2, 2, 2, 2),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step,layer,e0,e1,e2,e3\n1,3,6,2,1,1\n1,7,1,1,2,6\n2,3,1,1,1,1\n2,7,2,2,2,2",
+        "layer iteration a b c d\n7 2 2 2 2 2\n3 2 1 1 1 1\n7 1 1 1 2 6\n3 1 6 2 1 1",
+        "[[[6, 2, 1, 1], [1, 1, 2, 6]], [[1, 1, 1, 1], [2, 2, 2, 2]]]",
+        "step,layer,expert,tokens\n"
+        + "\n".join(
+            f"{step},{layer},{expert},{count}"
+            for step, layers in enumerate((LAYERS, ((1, 1, 1, 1), (2, 2, 2, 2))))
+            for layer, counts in enumerate(layers)
+            for expert, count in enumerate(counts)
+        ),
+    ],
+)
+def test_steps_of_plain_counts_have_their_number_on_each_line(tmp_path, text):
+    path = tmp_path / "counts.csv"
+    path.write_text(text)
+    read = load_routing(path)
+    assert read.steps == (LAYERS, ((1, 1, 1, 1), (2, 2, 2, 2)))
+    assert read.tokens_per_expert == ((7, 3, 2, 2), (3, 3, 4, 8))
+
+
+def test_a_histogram_has_a_line_for_each_expert(tmp_path):
+    path = tmp_path / "histogram.csv"
+    path.write_text("expert,tokens\n0,6\n1,2\n2,1\n3,1\n")
+    assert load_routing(path).tokens_per_expert == LAYERS[:1]
+
+
+def test_more_steps_than_a_plan_keeps_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(routing, "MOST_COUNTS", 10)
+    path = tmp_path / "counts.csv"
+    path.write_text("step,a,b\n" + "\n".join(f"{step},1,2" for step in range(8)))
+    with pytest.raises(FileError, match=r"16 counts of 8 steps.*give 5 steps"):
+        load_routing(path)
 
 
 def test_a_single_file_of_megatron_has_all_experts_of_one_rank(tmp_path):
@@ -75,6 +144,12 @@ def test_a_single_file_of_megatron_has_all_experts_of_one_rank(tmp_path):
         ("1,1e999", "counts"),
         ("[1, true]", "expected counts"),
         ("[1, [2]]", "expected counts"),
+        ("step,a,b\n1,2,3\n1,4,5", "expected counts"),
+        ("step,layer,a,b\n1,0,4,5\n1,1,4,5\n2,0,4,5", "step 2 has not the layers"),
+        ("expert,tokens\n1,5", "expected counts"),
+        ("expert,tokens\n0", "expected counts"),
+        ("[[], [1]]", "expected counts"),
+        ("[[[[1]]]]", "expected counts"),
         ("[" * 100_000, "not JSON"),
         ('{"tokens": [1]}', "expected counts"),
         ('{"iter": 1, "tpe": [[1]]}', "expected counts"),
