@@ -112,7 +112,7 @@ RUNTIMES = with_plugins(
 megatron-lm megatron-bridge nemo megatron-deepspeed megatron-zero-bubble torchtitan accelerate
 deepspeed arctic-training fsdp2 llm-foundry-fsdp fms-fsdp maxtext nanotron torch-eager transformers
 zero-topo zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony
-se-moe
+se-moe megatron-dualpipe
 """),
 )
 RUNTIME_OPTIONS = _names("""
@@ -133,7 +133,7 @@ SCHEDULES = with_plugins(
     "schedules",
     _names("""
 1f1b interleaved zb-1p zb-2p zb-h1 zb-h2 zb-auto zb-v v-half v-min dualpipe-v hanayo gpipe
-breadth-first grouped-interleaved 2bp chimera seq-1f1b vocab-1f1b vocab-1f1b-2
+breadth-first grouped-interleaved 2bp chimera dualpipe seq-1f1b vocab-1f1b vocab-1f1b-2
 """),
 )
 OBJECTIVES = _names("""

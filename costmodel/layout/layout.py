@@ -9,6 +9,7 @@ from typing import Literal, Self, get_args
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
+    field_validator,
     model_serializer,
     model_validator,
 )
@@ -247,6 +248,17 @@ class Layout(Spec):
                 raise ValueError(f"shard = {shard.text} says who shares what: leave {name} out")
         whole = {**values, "shard": shard, **said}
         return {**whole, "shard": None, **same} if same else whole
+
+    @field_validator("schedule", mode="before")
+    @classmethod
+    def _two_directions_fold(cls, name: object) -> object:
+        """Source: `costmodel.schedules.programs.bidirectional`, DUALPIPE."""
+        if name == "dualpipe":
+            raise ValueError(
+                "dualpipe is the same step as dualpipe-v on half the ranks of a pipeline: "
+                "use schedule=dualpipe-v with half of pp, vpp=2 and twice dp"
+            )
+        return name
 
     @model_validator(mode="after")
     def _policy_is_whole(self) -> Self:

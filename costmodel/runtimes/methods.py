@@ -1,9 +1,9 @@
-"""Published methods that no runtime has: priced as DeepSpeed moves bytes, never exported.
+"""Published methods that no runtime has: priced as a runtime would run them, never exported.
 
-Each is DeepSpeed with what the method may keep where, and the program of its step that
-`copy_streams.METHODS` has; ZERO_TOPO is DeepSpeed with shard groups by state. What else a
-publication changes (chunks of PatrickStar, numbers of blocks of ProTrain) is no choice of the
-search.
+Most are DeepSpeed with what the method may keep where, and the program of its step that
+`copy_streams.METHODS` has; ZERO_TOPO is DeepSpeed with shard groups by state, DUALPIPE
+Megatron-Bridge with another schedule. What else a publication changes (chunks of PatrickStar,
+numbers of blocks of ProTrain) is no choice of the search.
 """
 
 from dataclasses import replace
@@ -30,6 +30,7 @@ from trainplan.costmodel.runtimes.deepspeed import (
     checkpoints_are_recomputed,
     engine_moves_shards,
 )
+from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits import Offloading
 
 STRIDES = (0, *range(2, 13))
@@ -172,6 +173,17 @@ ZERO_TOPO = replace(
     ),
     rules=tuple(one for one in DEEPSPEED.rules if one not in OF_GROUPS),
 )
+DUALPIPE = replace(
+    MEGATRON_BRIDGE,
+    name="megatron-dualpipe",
+    version="deepseek-ai/DualPipe @3da1bbea",
+    method="passes of both directions of a pipeline in pairs, as DualPipeV on half the ranks",
+    pipeline=replace(
+        MEGATRON_BRIDGE.pipeline, schedules=(*MEGATRON_BRIDGE.pipeline.schedules, "dualpipe-v")
+    ),
+)
+"""With `overlap_moe_a2a` the exchange of a pass runs beside the other pass of its pair, as in
+Megatron's interleaved passes; those that warm up and drain without a partner are priced alike."""
 METHOD_RUNTIMES = (
     ZERO_TOPO,
     ZERO_OFFLOAD_DELAYED,
@@ -182,5 +194,6 @@ METHOD_RUNTIMES = (
     PATRICKSTAR,
     HARMONY,
     SE_MOE,
+    DUALPIPE,
 )
 """Those that no runtime has."""

@@ -100,7 +100,7 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
     return tuple(
         name
         for name, one in RUNTIMES.items()
-        if one.pipeline.executes(schedule, pp, num_microbatches)
+        if not one.method and one.pipeline.executes(schedule, pp, num_microbatches)
     )
 
 

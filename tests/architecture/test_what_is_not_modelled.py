@@ -25,7 +25,7 @@ TRUE = {
     **dict.fromkeys(("weight_bits", "gradient_bits"), "as measured"),
     "routing": "unless `--option routing=`",
     "gradient_dtype": "unless `--option gradient_dtype=bf16`",
-    "schedule": "`plan schedule` runs some of them",
+    "schedule": "`plan schedule` runs them",
     "precision": "that MS-AMP casts to fp8 and keeps",
 }
 """Names on the page that the code has, with the words that say what of them is not priced."""

@@ -23,7 +23,7 @@ FILLING = [name for name in SCHEDULES if SCHEDULES[name].rounds_to_fill < ALL_MI
 """Schedules whose ranks hold no more in longer steps."""
 COUNTED = [name for name in SCHEDULES if not SCHEDULES[name].adapts]
 """Schedules of one order, whatever the durations."""
-AT_MOST = {"hanayo", "chimera"}
+AT_MOST = {"hanayo", "chimera", "dualpipe"}
 """Those of no layout whose authors give one limit for all ranks."""
 seconds = st.just(0) | st.integers(0, 30)
 durations = st.builds(RelativeSeconds, seconds, seconds, seconds, seconds)

@@ -40,6 +40,7 @@ def timed(name, pp, vpp, m, **options):
         ("grouped-interleaved", Shape(4, 2, 8), 54, [8, 7, 6, 5]),
         ("2bp", Shape(4, 1, 8), 27, [8, 8, 8, 8]),
         ("chimera", Shape(4, 1, 8), 30, [3, 4, 4, 3]),
+        ("dualpipe", Shape(8, 1, 20), 66, [9] * 8),
         ("interleaved", Shape(4, 2, 8, 8), 57, [15, 13, 11, 9]),
     ],
 )
@@ -54,6 +55,32 @@ def test_a_schedule_takes_the_time_and_memory_its_authors_give(name, shape, make
 def test_chimera_halves_the_bubble_where_both_passes_take_equally_long():
     program = program_for("chimera", Shape(4, 1, 8))
     assert run(program, seconds(program, backward=1.0, weight=0.0)).makespan == 2 * 8 + 4 - 2
+
+
+@pytest.mark.parametrize("pp", [2, 4, 6, 8, 16])
+def test_dualpipe_has_the_published_bubble_and_memory(pp):
+    """(p / 2 - 1)(F&B + B - 3 W) and p + 1. Source: deepseek-ai/DualPipe `README.md`, table."""
+    for m in (2 * pp, 2 * pp + 2, 5 * pp):
+        program = checked(program_for("dualpipe", Shape(pp, 1, m)))
+        timeline = run(program, seconds(program))
+        assert timeline.makespan == 3 * m + (pp / 2 - 1) * (3 + 2 - 3)
+        assert timeline.peak_activations.tolist() == [pp + 1] * pp
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_dualpipe_is_its_v_on_half_the_ranks_but_for_the_message_where_it_turns(pp):
+    random, m = np.random.default_rng(pp), 4 * pp
+    forward, backward, weight = random.integers(1, 9, (3, 1, pp)).astype(float)
+    stages = StageSeconds(forward, backward + weight, weight)
+    both, v = (
+        program_for("dualpipe", Shape(pp, 1, m)),
+        program_for("dualpipe-v", Shape(pp // 2, 2, m // 2)),
+    )
+    free, folded = run(both, stages), run(v, stages)
+    assert free.makespan == folded.makespan
+    halves = folded.peak_activations.tolist()
+    assert free.peak_activations.tolist() == halves + halves[::-1]
+    assert run(both, stages, 0.5).makespan >= run(v, stages, 0.5).makespan
 
 
 @pytest.mark.parametrize("pp", [2, 4, 8])
@@ -138,6 +165,9 @@ def test_nothing_is_copied_that_is_needed_at_once():
     [
         ("chimera", Shape(3, 1, 6), "pp must be even"),
         ("chimera", Shape(4, 1, 6), "multiple of pp"),
+        ("dualpipe", Shape(3, 1, 6), "pp must be even"),
+        ("dualpipe", Shape(4, 1, 6), r"at least 2 \* pp"),
+        ("dualpipe", Shape(4, 1, 9), "must be even and"),
         ("interleaved", Shape(4, 2, 9), "multiple of num_microbatches // pp"),
         ("interleaved", Shape(4, 2, 8, 3), "between pp=4"),
         ("interleaved", Shape(4, 2, 9, 4), "last group"),
