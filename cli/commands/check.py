@@ -15,10 +15,10 @@ from trainplan.cli.options import (
     PATH,
     PROFILE,
     TRAIN,
-    failure_options,
     global_batch_size,
     job_option,
     memory_margin,
+    node_options,
     page,
     seq_length,
     time_limit,
@@ -77,7 +77,7 @@ SHOWN = 5
     "--cluster",
     "As in `plan search`.  [default: the GPUs it names, else h100-sxm, as many as its ranks]",
 )
-@failure_options
+@node_options
 @job_option("--model", "For launches that name no shape: as in search.")
 @TRAIN
 @seq_length(required=False, text="For launches that do not say it: tokens per sequence")
@@ -105,7 +105,7 @@ def command(
     *,
     settings: tuple[str, ...],
     cluster: str | None,
-    with_failures: Callable[[ClusterSpec], ClusterSpec],
+    with_stated: Callable[[ClusterSpec], ClusterSpec],
     model: str | None,
     train: str | None,
     seq_length: int | None,
@@ -143,8 +143,8 @@ def command(
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
     reading = reader.read(own, request.over(own)).of_release(own, runtime_version)
     if reading.job:
-        failing = with_failures(reading.job.cluster)
-        job = reading.job.model_copy(update={"cluster": failing})
+        machines = with_stated(reading.job.cluster)
+        job = reading.job.model_copy(update={"cluster": machines})
         reading = replace(reading, job=job)
     reading = with_saves_read(own, reading)
     if train and not model and not any(one.name == "model.trained" for one in reading.fields):

@@ -4,7 +4,6 @@ Light enough for a help page; what the values mean is in `values`, imported when
 
 CANDIDATE: `--candidate`.
 completions: what a shell is given when a name is half typed.
-failure_options: `--mtbf-node` to `--repair`, as one argument.
 FORCE: `--force`.
 gathered: several options as one argument, made of their values.
 global_batch_size: `--global-batch-size`.
@@ -14,6 +13,7 @@ JSON: `--json`.
 memory_margin: `--memory-margin` with its default.
 names: the names that help pages list, out of the registries.
 OneOf: an option that takes one of some names, and says the nearest of a wrong one.
+node_options: `--nic`, `--power-limit` and `--mtbf-node` to `--repair`, as one argument.
 output_options: `--csv --trace --force --width --json`, as one argument.
 page: a command of its function, with an example to copy.
 parameters: callbacks that read numbers with units.
@@ -43,10 +43,10 @@ from trainplan.cli.options.shared import (
     RUNTIME_OPTION,
     TRAIN,
     WORKERS,
-    failure_options,
     global_batch_size,
     job_options,
     memory_margin,
+    node_options,
     output_options,
     report_options,
     seq_length,

@@ -32,7 +32,9 @@ from trainplan.cli.options.parameters import (
 )
 from trainplan.cli.options.where import (
     FAILURES,
+    NIC,
     OFFERS,
+    POWER_LIMIT,
     WHERE,
     needs_a_machine,
     needs_machine_and_length,
@@ -262,10 +264,11 @@ report_options = gathered("report", "trainplan.cli.values.stated:ReportFile", (R
 """`--report --force`, as `report`."""
 
 
-failure_options = gathered(
-    "with_failures", "trainplan.cli.values.machine:failures_stated", FAILURES
+node_options = gathered(
+    "with_stated", "trainplan.cli.values.machine:stated_of", (NIC, POWER_LIMIT, *FAILURES)
 )
-"""`--mtbf-node` to `--repair`, as what makes of a cluster the same with them: `with_failures`."""
+"""`--nic`, `--power-limit`, `--mtbf-node` to `--repair`, as what makes of a cluster the same with
+them: `with_stated`."""
 
 
 def memory_margin(default: float | None) -> Decorator:

@@ -68,8 +68,13 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
 
 
 def _saves_line(found: LaunchSaves) -> str:
-    """Of the launch's own saves, or of the best where those are not read."""
-    line = goodput_line(found.goodput)
+    """Of the launch's own saves, or of the best where those are not read or none."""
+    line = goodput_line(found.goodput or found.best)
+    if found.goodput is None:
+        return (
+            "the launch saves nothing, so a failure undoes the whole run; "
+            f"with a save every {found.best_steps:,} steps: {line}"
+        )
     if found.steps is None:
         return (
             f"{line}; how often the launch saves was not read: {found.best_steps:,} steps is best"

@@ -9,8 +9,14 @@ from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, o
 
 
 class OfNodes(Request):
-    """How nodes fail and how the run is saved."""
+    """What a cluster need not say: its network, its power, how nodes fail, how the run is saved."""
 
+    nic: str | None = optional(
+        "Network of a node, where it is not the cluster's usual one.", "400Gb/s", "4x100Gb/s"
+    )
+    power_limit: str | None = optional(
+        "Watts that the board of one GPU may draw, where they are fewer than usual.", "500W"
+    )
     mtbf_node: str | None = optional(
         "Mean time between failures of one node, or `published`, that of a published "
         "run on such GPUs: adds what failures and saves take to days, money and energy; null: the "
@@ -62,12 +68,6 @@ class OfJob(OfNodes):
             examples=["8x8:h100-sxm", "4x8:h100-sxm+4x8:h200-sxm", "2xp5.48xlarge"],
         ),
     ]
-    nic: str | None = optional(
-        "Network of a node, where it is not the cluster's usual one.", "400Gb/s", "4x100Gb/s"
-    )
-    power_limit: str | None = optional(
-        "Watts that the board of one GPU may draw, where they are fewer than usual.", "500W"
-    )
     price: str | None = optional(
         "Of one GPU for an hour: with `tokens`, adds money of the run.", "2.5", "EUR 2"
     )
@@ -142,17 +142,17 @@ class OfJob(OfNodes):
         default=[],
     )
     islands: int | None = optional("With diloco: equal parts of the nodes.", ge=2)
-    outer_every: str | None = optional(
+    outer_every: int | str | None = optional(
         "With diloco: local steps between outer steps; free: the fewest with 95 % of "
         "the time in local steps.",
-        "100",
+        100,
         "free",
     )
     outer_dtype: str | None = optional(
         "With diloco: outer gradients on the wire.",
         json_schema_extra=one_of(*names.OUTER_TYPES, None),
     )
-    outer_overlap: str | None = optional(
+    outer_overlap: int | str | None = optional(
         "With diloco: local steps behind which an outer step may hide: none, a number, "
         "or eager, all until the next.",
         "eager",

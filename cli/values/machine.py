@@ -7,6 +7,7 @@ price, and how its nodes fail.
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import click
 from pydantic import ValidationError
@@ -66,10 +67,7 @@ def machines_stated(
     nodes: int | None,
     gpus: int | None,
     gpu: str | None,
-    nic: str | None,
-    power_limit: str | None,
-    price: str | None,
-    **failing: object,
+    **stated: Any,  # noqa: ANN401 (as `with_stated`)
 ) -> tuple[ClusterSpec, Measured]:
     """The cluster that the options describe, and what was measured of it.
 
@@ -78,13 +76,29 @@ def machines_stated(
     """
     text = cluster_text(cluster, nodes, gpus, gpu)
     machines, whole = machines_of(this_machine() if text is None else text, measured)
+    return with_stated(machines, **stated), whole
+
+
+def with_stated(
+    cluster: ClusterSpec,
+    *,
+    nic: str | None,
+    power_limit: str | None,
+    price: str | None = None,
+    **failing: object,
+) -> ClusterSpec:
+    """The cluster with what options say of it.
+
+    Raises:
+        PlanError: As `with_nic` and the others.
+    """
     if nic is not None:
-        machines = with_nic(machines, nic)
+        cluster = with_nic(cluster, nic)
     if power_limit is not None:
-        machines = with_power_limit(machines, power_limit)
+        cluster = with_power_limit(cluster, power_limit)
     if price is not None:
-        machines = with_price(machines, price)
-    return with_failures(machines, failing), whole
+        cluster = with_price(cluster, price)
+    return with_failures(cluster, failing)
 
 
 def cluster_text(
@@ -225,9 +239,9 @@ def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
     return cluster.model_copy(update={"groups": groups, "currency": currency})
 
 
-def failures_stated(**options: object) -> Callable[[ClusterSpec], ClusterSpec]:
-    """`with_failures` of the options."""
-    return partial(with_failures, options=options)
+def stated_of(**options: Any) -> Callable[[ClusterSpec], ClusterSpec]:  # noqa: ANN401 (as above)
+    """`with_stated` of the options."""
+    return partial(with_stated, **options)
 
 
 def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> ClusterSpec:

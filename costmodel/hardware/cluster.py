@@ -43,10 +43,10 @@ class LinkSpec(Spec):
         if len(self.gb_per_s) != count or any(len(row) != count for row in self.gb_per_s):
             raise ValueError(f"gb_per_s must have {count} rows of {count} numbers, one per node")
         for i, row in enumerate(self.gb_per_s):
-            dead = [self.nodes[j] for j, rate in enumerate(row) if rate == 0 and i != j]
-            if dead:
+            if row.count(0) > (row[i] == 0):
+                dead = next(self.nodes[j] for j, rate in enumerate(row) if rate == 0 and i != j)
                 raise ValueError(
-                    f"gb_per_s from {self.nodes[i]} to {dead[0]} is 0: give a number above 0, or "
+                    f"gb_per_s from {self.nodes[i]} to {dead} is 0: give a number above 0, or "
                     "leave a node that cannot be reached out of the cluster"
                 )
         if self.node_speed is not None and len(self.node_speed) != count:

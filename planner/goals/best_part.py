@@ -337,6 +337,8 @@ def _with_target(context: SearchContext, choice: _Choice, reached: Reached) -> R
     found, job, name = reached.found, reached.job, context.options.objective
     value, limit = choice.shown(choice.best, found.value), longest_step(reached.context)
     tried, cluster = choice.tried(found), context.job.cluster
+    if not np.isfinite(stretch_of(context.job)):  # all nodes never end the run
+        tried = (*tried, Tried.of(cluster, np.inf, np.inf))
     smaller = name == "gpus" and not is_heterogeneous(cluster)
     every = smaller and len(tried) == job.cluster.num_nodes
     target = Target(

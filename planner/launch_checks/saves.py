@@ -18,11 +18,12 @@ class LaunchSaves:
     """Of a launch on a cluster that states its failures."""
 
     steps: int | None
-    """Between two saves; null: what was read does not say it."""
+    """Between two saves; 0: it saves nothing; null: what was read does not say it."""
     best_steps: int
     """At which most of the time trains."""
-    goodput: Goodput
-    """As in `spent` of a plan, with saves as the launch has them; else as often as is best."""
+    goodput: Goodput | None
+    """As in `spent` of a plan, with saves as the launch has them, or as often as is best where that
+    is not read; null: it saves nothing, so a failure undoes the whole run."""
     best: Goodput
     """Saved as often as is best."""
 
@@ -32,15 +33,16 @@ def saves_of_launch(reading: Reading, job: Job, step_s: float) -> LaunchSaves | 
     best = goodput_of(job)
     if best is None:
         return None
-    steps = next((one.value for one in reading.fields if one.name == SAVE_STEPS), None)
-    own = goodput_of(job, steps * step_s) if isinstance(steps, int) else None
+    value = next((one.value for one in reading.fields if one.name == SAVE_STEPS), None)
+    steps = value if isinstance(value, int) else None
+    own = goodput_of(job, steps * step_s) if steps else None if steps == 0 else best
     best_steps = max(1, round(best.save_interval_s / step_s))
-    return LaunchSaves(steps if isinstance(steps, int) else None, best_steps, own or best, best)
+    return LaunchSaves(steps, best_steps, own, best)
 
 
 def save_lints(reading: Reading, found: LaunchSaves | None) -> Iterator[Lint]:
     """A slip where another interval leaves more of the time."""
-    if found is None or found.steps is None:
+    if found is None or found.steps is None or found.goodput is None:
         return
     lost = found.best.fraction - found.goodput.fraction
     if lost > WORTH:

@@ -21,8 +21,8 @@ Given = Mapping[str, tuple[str, Word]]
 def with_saves_read(launch: Launch, reading: Reading) -> Reading:
     """The same with the fields `SAVE_STEPS` and `SAVE_WAY` of what the launch itself states.
 
-    What a file or a recipe sets is not read, and makes no field. Where the cluster states its
-    failures, the launch's own way to save stands in place of the stated one.
+    What a file or a recipe sets is not read, and makes no field; 0 steps: it saves nothing. Where
+    the cluster states its failures, the launch's own way to save stands in place of the stated one.
     """
     fields = tuple(_read(reading.runtime, _given(launch)))
     job, problems = reading.job, reading.problems
@@ -62,9 +62,14 @@ def _read(runtime: str, given: Given) -> Iterator[Field]:
     elif runtime in settings_table()["by_command"]:
         way = "sync"
         yield Field(SAVE_WAY, way, "default")
+    folder = settings_table()["save_folder"].get(runtime)
+    if folder and folder not in given:
+        yield Field(SAVE_STEPS, 0, "default", folder)
+        return
     for text in words.get(way or "sync", ()):
         value, place = given.get(_flag(text), ("", None))
-        if "{save_steps}" in text and place and re.fullmatch(r"[1-9]\d{0,8}", value):
+        number = r"\d{1,9}" if folder else r"[1-9]\d{0,8}"
+        if "{save_steps}" in text and place and re.fullmatch(number, value):
             yield Field(SAVE_STEPS, int(value), "stated", f"{_flag(text)} {value}", place.place)
 
 

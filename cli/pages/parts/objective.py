@@ -117,7 +117,7 @@ def _on_all(whole: Tried, best_s: float, passing: float) -> str:
     if whole.value is not None:
         return f"{every} take {seconds(whole.value * passing)}"
     if whole.lower_bound is None:
-        return f"no layout on {every} is legal and fits"
+        return f"no layout on {every} is legal{', fits and ends' if passing > 1 else ' and fits'}"
     proved = "no layout" if whole.lower_bound >= best_s else "no layout that was found"
     return f"{proved} on {every} is as fast"
 
@@ -131,6 +131,8 @@ def only_even(plan: Plan) -> bool:
 def _proof(target: Target) -> str:
     if target.gap_fraction <= 0:
         return "proved"
+    if target.lower_bound <= 0:
+        return "not proved: how far down it may go is not known"
     bound = amount(target.lower_bound, target.unit)
     less = percent(1 - target.lower_bound / target.answer_value)
     return f"not proved: it may go down to {bound}, {less} less"

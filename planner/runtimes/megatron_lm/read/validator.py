@@ -179,6 +179,11 @@ SHAPE: tuple[Check | str, ...] = (
         keys.MIN_LR,
     ),
     needs("save_needs_interval", keys.SAVE, keys.SAVE_INTERVAL),
+    forbids(
+        "save_needs_interval",
+        "--save-interval must be at least 1, in steps: raise it, or take --save out",
+        (f"{keys.SAVE_INTERVAL}=0", keys.SAVE),
+    ),
     needs("fp32_residual_needs_16_bits", "fp32_residual_connection", keys.BF16, keys.FP16),
     Check("weight_decay", _weight_decay, "give both ends of the weight decay and its style"),
 )

@@ -6,8 +6,15 @@ import click
 import pytest
 
 from tests.e2e.command import plan, refused
+from trainplan.cli.commands.check import command as check
 from trainplan.cli.values import machine
-from trainplan.cli.values.machine import with_failures, with_nic, with_power_limit, with_price
+from trainplan.cli.values.machine import (
+    stated_of,
+    with_failures,
+    with_nic,
+    with_power_limit,
+    with_price,
+)
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.clusters import cluster_of
@@ -266,6 +273,13 @@ def test_a_launch_is_priced_with_the_failures_that_are_stated(tmp_path: Path):
     assert isinstance(found, dict)
     assert found["goodput"]["fraction"] < found["best"]["fraction"]
     refused(plan(*options, "--restart", "10m"), "give --mtbf-node 400d")
+
+
+def test_a_launch_is_priced_on_the_network_that_is_stated():
+    cluster = stated_of(nic="25Gb/s", power_limit="400W")(TWO)
+    assert cluster == with_power_limit(with_nic(TWO, "25Gb/s"), "400W")
+    assert stated_of(nic=None, power_limit=None, mtbf_node=None)(TWO) is TWO
+    assert {"--nic", "--power-limit"} <= {one.opts[0] for one in check.params}
 
 
 def test_what_a_failure_takes_needs_how_often_one_is():

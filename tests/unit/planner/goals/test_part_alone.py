@@ -1,7 +1,9 @@
 """A part of the cluster that is faster alone is named by every command that prices all of it."""
 
+import numpy as np
 import pytest
 
+from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.costmodel.hardware.cluster import BetweenGroups, FabricTier, NicSpec
 from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.job.outer import OuterSpec
@@ -88,6 +90,30 @@ def test_where_nodes_fail_the_part_that_ends_a_run_first_is_named(make_job, fail
     whole = search(failing, FEW.model_copy(update={"whole_cluster": True}))
     assert [note for note in whole.notes if PART_ALONE in note]
     assert search(failing, FEW).job.cluster.num_gpus == 2
+
+
+def test_all_nodes_are_counted_where_they_fail_too_often_to_end(make_job, failures):
+    job = make_job("small-dense", "4x2:h100-sxm", 8)
+    failing = failures(job, mtbf_node_days=0.05, checkpoint_gb_per_s=2e-4)
+    assert stretch_of(failing) == np.inf
+    plan = search(failing, FEW)
+    assert plan.job.cluster.num_gpus < 8
+    assert plan.certificate.objective.tried[-1].num_gpus == 8
+    (line,) = objective_lines(plan)
+    assert f"{plan.job.num_gpus} of the 8 GPUs are faster: " in line
+    assert line.endswith(" a step with failures, no layout on all 8 is legal, fits and ends")
+
+
+def test_a_bound_of_nothing_is_not_a_figure(islands):
+    plan = search(islands, FEW.model_copy(update={"objective": "memory"}))
+    target = plan.certificate.objective
+    unknown = target.model_copy(update={"lower_bound": 0.0})
+    certificate = plan.certificate.model_copy(update={"objective": unknown})
+    (line,) = objective_lines(plan.model_copy(update={"certificate": certificate}))
+    assert (
+        line.partition("; ")[2]
+        == "not proved: how far down it may go is not known with even stages"
+    )
 
 
 def replace_time(options):

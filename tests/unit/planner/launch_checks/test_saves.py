@@ -5,6 +5,8 @@ from pathlib import PurePath
 import pytest
 
 from tests.unit.planner.operations.test_saves import STEP_S, exported
+from trainplan.cli.pages.check import _saves_line
+from trainplan.cli.pages.parts.headline import goodput_line
 from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.run_costs import goodput_of
 from trainplan.planner.launch_checks.saves import save_lints, saves_of_launch
@@ -74,6 +76,23 @@ def test_an_interval_that_loses_more_is_a_slip_with_its_edit():
     assert change.after == str(found.best_steps)
     near = saves_of_launch(reading, reading.job, found.best.save_interval_s / 500)
     assert not list(save_lints(reading, near))
+
+
+@pytest.mark.parametrize("words", ["--save-interval 500", "--save $DIR --save-interval 0"])
+def test_a_launch_without_a_folder_or_an_interval_saves_nothing(words):
+    _, job, _ = exported("megatron-lm", None)
+    text = f"torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 {words}"
+    launch = launches_of_script(text, "run.sh", {}, Host())[-1]
+    reader = next(one for one in readers() if one.recognises(launch))
+    reading = with_saves_read(launch, reader.read(launch, Request()))
+    assert fields(reading)[SAVE_STEPS] == 0
+    failing = read(exported("megatron-lm", None)[0], job).job
+    found = saves_of_launch(reading, failing, STEP_S)
+    assert (found.steps, found.goodput) == (0, None)
+    assert not list(save_lints(reading, found))
+    line = _saves_line(found)
+    assert line.startswith("the launch saves nothing, so a failure undoes the whole run; with a ")
+    assert goodput_line(found.best) in line
 
 
 def test_a_launch_that_saves_another_way_needs_to_say_how_fast():
