@@ -1,8 +1,9 @@
 """An answer within bounds: the parts that are asked for, and what was cut."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from trainplan.costmodel.base import SpecError
 
@@ -25,25 +26,42 @@ class Shown:
 def shown(document: Document, parts: Sequence[str] | None, most_bytes: int) -> Shown:
     """The parts of a document, shortened to so many bytes of JSON.
 
-    The longest list is shortened first; keys are left out whole where that is not enough.
+    The longest values are cut to one size: lists to their first entries, mappings of few keys by
+    the same rule; what has no entries is left out whole.
 
     Raises:
         SpecError: There is no such part.
     """
-    chosen = document if parts is None else _parts(document, parts)
-    notes = []
-    while (size := _bytes(chosen)) > most_bytes and chosen:
-        key = max(chosen, key=lambda one: _bytes(chosen[one]))
-        value, excess = chosen[key], size - most_bytes
-        kept = _shortened(value, _bytes(value) - excess)
-        if kept:
-            chosen = {**chosen, key: kept}
-            number = len(value) if isinstance(value, list | Mapping) else 1
-            notes.append(f"{key}: {len(kept)} of {number} entries")
-        else:
-            chosen = {name: one for name, one in chosen.items() if name != key}
-            notes.append(f"{key}: left out, {_bytes(value):,} bytes")
-    return Shown(chosen, tuple(notes))
+    return _fitted(document if parts is None else _parts(document, parts), most_bytes)
+
+
+def _fitted(document: Document, most_bytes: int, within: str = "") -> Shown:
+    """A document in so many bytes; `within` is the key that it stands under, with a dot."""
+    sizes = {key: _bytes(value) for key, value in document.items()}
+    most = _level(sizes.values(), most_bytes - (_bytes(document) - sum(sizes.values())))
+    longest = sorted((key for key in sizes if sizes[key] > most), key=lambda key: -sizes[key])
+    cut, notes = dict(document), list[str]()
+    for key in longest:
+        kept, stated = _shortened(document[key], most, f"{within}{key}")
+        if not kept:
+            rest = {one: value for one, value in document.items() if one != key}
+            others = _fitted(rest, most_bytes, within)
+            note = f"{within}{key}: left out, {sizes[key]:,} bytes"
+            return Shown(others.document, (note, *others.notes))
+        cut[key] = kept
+        notes += stated
+    return Shown(cut, tuple(notes))
+
+
+def _level(sizes: Iterable[int], room: int) -> float:
+    """The largest size that all may have which are cut, so that they fit together."""
+    ordered = sorted(sizes)
+    for place, size in enumerate(ordered):
+        share = room / (len(ordered) - place)
+        if size > share:
+            return share
+        room -= size
+    return inf
 
 
 def _parts(document: Document, parts: Sequence[str]) -> Document:
@@ -62,17 +80,23 @@ def _parts(document: Document, parts: Sequence[str]) -> Document:
     return found
 
 
-def _shortened(value: object, room: int) -> Document | list[object] | None:
-    """As many entries as have room, the first ones; none where it has no entries."""
+def _shortened(value: object, room: float, name: str) -> tuple[object, tuple[str, ...]]:
+    """As much as has room, and what is left out; nothing where it has no entries."""
+    if isinstance(value, dict) and len(value) <= ENTRIES:
+        inner = _fitted(value, int(room), f"{name}.")
+        return inner.document, inner.notes
+    kept: Document | list[object]
     if isinstance(value, list):
-        return value[: _fitting(value, room)]
-    if isinstance(value, dict) and len(value) > ENTRIES:
+        kept = value[: _fitting(value, room)]
+    elif isinstance(value, dict):
         pairs = list(value.items())
-        return dict(pairs[: _fitting([dict([pair]) for pair in pairs], room)])
-    return None
+        kept = dict(pairs[: _fitting([dict([pair]) for pair in pairs], room)])
+    else:
+        return None, ()
+    return kept, (f"{name}: {len(kept)} of {len(value)} entries",)
 
 
-def _fitting(entries: Sequence[object], room: int) -> int:
+def _fitting(entries: Sequence[object], room: float) -> int:
     used = 2  # brackets
     for number, entry in enumerate(entries):
         used += _bytes(entry) + 2

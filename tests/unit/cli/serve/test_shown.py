@@ -43,6 +43,18 @@ def test_what_has_no_entries_is_left_out_whole():
     assert found.notes == ("text: left out, 1,002 bytes",)
 
 
+def test_a_mapping_of_few_keys_is_shortened_inside():
+    """The plans of a replan are not left out for their alternatives."""
+    plan = {"layout": {"tp": 8}, "candidates": DOCUMENT["candidates"]}
+    document = {"schema": "x/v1", "best": {"plan": plan, "rate": 0.9}, "after": {"plan": plan}}
+    found = shown(document, None, 4000)
+    assert size(found.document) <= 4000
+    assert found.document["best"]["plan"]["layout"] == {"tp": 8}
+    assert found.document["best"]["rate"] == 0.9
+    assert all(".plan.candidates: " in note for note in found.notes)
+    assert found.notes
+
+
 def test_parts_are_given_alone():
     assert shown(DOCUMENT, ["best.layout", "refused"], 10_000).document == {
         "schema": "x/v1",
