@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.blocks.host import Launches
+from trainplan.costmodel.blocks.lanes import Computed, exposed_seconds, paired_seconds, share_alone
 from trainplan.costmodel.blocks.parts import Part, PassSeconds, Shapes
-from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import group
+from trainplan.costmodel.kernels import sum_columns
+from trainplan.costmodel.layouts import num_microbatches
 
 
 def waits_for_exchange(shapes: Shapes) -> BoolColumn:
@@ -23,38 +28,101 @@ def waits_for_exchange(shapes: Shapes) -> BoolColumn:
     return np.asarray(across & shapes.machine.by_proxies)
 
 
-def with_exposed(shapes: Shapes, seconds: PassSeconds, launched: FloatColumn) -> PassSeconds:
-    """A pass with what of its overlapped exchange outlasts all that runs beside it.
+def overlapped_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
+    """Columns that passes without an opposite one depend on, where exchanges run beside one."""
+    if not candidates.traits.experts.overlaps or candidates.job.model.moe is None:
+        return ()
+    table = candidates.table
+    return table.pp, table.vpp, num_microbatches(candidates.job, table)
 
-    `launched` are the seconds of the launches that go on beside it.
-    Source: derived; no more of an exchange hides than the compute or the launches beside it last.
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where compute of a layer stands between its exchanges: shares of its passes."""
+
+    forward: FloatColumn
+    """Of the forward pass, between dispatch and combine."""
+    backward: FloatColumn
+    """Of the backward pass, likewise, with weight gradients."""
+    weight: FloatColumn
+    """Of the backward pass, weight gradients there."""
+    other_weight: FloatColumn
+    """Of the backward pass, those of the mixer and all else."""
+
+
+def slots_of(part: Part) -> Slots | None:
+    """Shares of a part's passes between dispatch and combine; null: it has no exchange."""
+    if part.experts is None:
+        return None
+    experts, forward, backward = part.experts, part.forward, part.backward
+    ahead, behind = forward.total - forward.ep_comm, backward.total - backward.ep_comm
+    return Slots(
+        experts.forward / ahead,
+        experts.backward / behind,
+        experts.weight / behind,
+        (part.weight - experts.weight) / behind,
+    )
+
+
+def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches) -> Part:
+    """A layer whose exchanges run beside the opposite pass of another micro batch.
+
+    Each exchange runs beside the compute that stands across from it, or the launches of that where
+    the host takes longer; passes that run alone hide nothing. `part` has its exchanges as they are
+    where nothing but `expert_overlap_contention` of them is left.
+    Source: `paired_seconds` and `share_alone`.
     """
-    if not shapes.traits.experts.overlaps:
-        return seconds
-    hidden = seconds.ep_comm * (1 / shapes.machine.constants.expert_overlap_exposed - 1)
-    along = np.maximum(launched, seconds.total - seconds.ep_comm)
-    return replace(seconds, ep_comm=seconds.ep_comm + np.maximum(0.0, hidden - along))
+    if slots is None or not shapes.traits.experts.overlaps:
+        return part
+    contention = shapes.machine.constants.expert_overlap_contention
+    table, forward, backward = shapes.table, part.forward, part.backward
+    there, back = (one.ep_comm / contention for one in (forward, backward))
+    posted = ~waits_for_exchange(shapes)
+    ahead = np.maximum(posted * host.forward_seconds, forward.total - forward.ep_comm)
+    behind = np.maximum(host.backward_seconds, backward.total - backward.ep_comm)
+    delayed = shapes.traits.experts.delays_weights
+
+    def left(one: FloatColumn, weight: FloatColumn, other: FloatColumn) -> FloatColumn:
+        own = weight * delayed
+        computed = Computed(one - own, own, other)
+        seconds = paired_seconds(there / 2, back / 2, computed, contention)
+        return seconds - one - other
+
+    exposed = left(slots.backward * behind, slots.weight * behind, slots.forward * ahead)
+    exposed = exposed + left(
+        (1 - slots.backward) * behind, slots.other_weight * behind, (1 - slots.forward) * ahead
+    )
+    alone = share_alone(table.pp, table.vpp, num_microbatches(shapes.job, table))
+    both = np.maximum(there + back, np.finfo(float).tiny)
+
+    def mean(whole: FloatColumn) -> FloatColumn:
+        return (1 - alone) * exposed * whole / both + alone * whole
+
+    return replace(
+        part,
+        forward=replace(forward, ep_comm=mean(there)),
+        backward=replace(backward, ep_comm=mean(back)),
+    )
 
 
 def overlapped_with_shared(shapes: Shapes, part: Part, shared: Part, exchange: FloatColumn) -> Part:
     """Routed experts whose exchanges run beside the shared ones, in both passes.
 
     Forward the first product and its activation run beside the dispatch, the last product beside
-    the combine; backward the same in turn. No more of an exchange hides than what runs beside it
-    lasts, nor than beside any other compute. `exchange` are the seconds of one of the two.
-    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, token_dispatch and token_combine, and
-    `moe/shared_experts.py`, whose sequence numbers keep that order backward.
+    the combine; backward the same in turn. `exchange` are the seconds of one of the two.
+    Source: `exposed_seconds`; Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, token_dispatch and
+    token_combine, and `moe/shared_experts.py`, whose sequence numbers keep that order backward.
     """
     if not shapes.traits.experts.overlaps_shared:
         return part
     ups = 2 if shapes.job.model.gated_mlp else 1
-    share = 1 - shapes.machine.constants.expert_overlap_exposed
+    contention = shapes.machine.constants.expert_overlap_contention
 
     def left(routed: PassSeconds, own: PassSeconds) -> PassSeconds:
         products, half = own.gemm / (ups + 1), own.tp_comm / 2
-        first = np.minimum(exchange, ups * products + own.elementwise + half)
-        hidden = share * (first + np.minimum(exchange, products + half))
-        return replace(routed, ep_comm=routed.ep_comm - hidden)
+        across = (ups * products + own.elementwise + half, products + half)
+        exposed = sum_columns(exposed_seconds(exchange, one, contention) for one in across)
+        return replace(routed, ep_comm=routed.ep_comm - 2 * exchange + exposed)
 
     forward, backward = left(part.forward, shared.forward), left(part.backward, shared.backward)
     return replace(part, forward=forward, backward=backward)

@@ -29,7 +29,12 @@ from trainplan.costmodel.blocks.embedding_and_head import (
     head_passes,
     mtp_projection_passes,
 )
-from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
+from trainplan.costmodel.blocks.exchanges import (
+    overlapped_columns,
+    slots_of,
+    waits_for_exchange,
+    with_exposed,
+)
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.host import Launches, layer_launches
@@ -100,7 +105,8 @@ def _other_key_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
     whole = adds_whole(candidates.traits, candidates.table)
     added = counted_microbatches(candidates), whole.astype(np.int64)
     apart = matrix_shards(candidates.table)[:1]  # context ranks are so far apart
-    return (*added, *waiting_columns(candidates), adapter_casts(candidates), *apart)
+    overlapped = overlapped_columns(candidates)
+    return (*added, *waiting_columns(candidates), adapter_casts(candidates), *apart, *overlapped)
 
 
 def distinct_keys(candidates: Candidates) -> tuple[Candidates, IntColumn]:
@@ -262,6 +268,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     """
     size = columns.size
     part = _graphed(columns, part)
+    slots = slots_of(part)
     part = replace(
         part,
         forward=by_its_library(columns, part.forward),
@@ -270,9 +277,8 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     )
     part = under_power_limit(columns.machine, part, host.sync_seconds)
     alone, exchanged = waits_for_exchange(columns), part.forward.ep_comm
-    forward = with_exposed(columns, part.forward, ~alone * host.forward_seconds)
-    backward = with_exposed(columns, part.backward, host.backward_seconds)
-    part = replace(part, forward=forward, backward=backward)
+    part = with_exposed(columns, part, slots, host)
+    forward, backward = part.forward, part.backward
     wait = host.waiting_forward(forward.total - alone * forward.ep_comm)
     behind = backward.total - alone * backward.ep_comm
     wait_back = host.waiting_backward(behind)
@@ -280,7 +286,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
         part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
     )
     if columns.traits.experts.overlaps:
-        whole = exchanged / columns.machine.constants.expert_overlap_exposed
+        whole = exchanged / columns.machine.constants.expert_overlap_contention
         recompute_forward = replace(recompute_forward, ep_comm=whole)
     chosen = *part.modules, norms
     return Block(

@@ -95,6 +95,8 @@ class Part:
     """What selective recomputation may choose."""
     tail: PassSeconds
     """End of `forward` that makes nothing the backward pass of this layer reads."""
+    experts: ForwardBackward | None = None
+    """Part of it between dispatch and combine; null: it has none."""
 
     def __add__(self, other: Part) -> Part:
         return Part(
@@ -104,6 +106,7 @@ class Part:
             self.saved_bytes + other.saved_bytes,
             self.modules + other.modules,
             self.tail + other.tail,
+            self.experts or other.experts,
         )
 
     def accumulating(self, seconds: FloatColumn) -> Part:

@@ -74,6 +74,12 @@ def _frozen(part: Part, unread: FloatColumn) -> Part:
         backward=frozen_passes(part.backward, part.weight),
         weight=np.zeros_like(part.weight),
         saved_bytes=part.saved_bytes - unread,
+        experts=part.experts
+        and replace(
+            part.experts,
+            backward=part.experts.backward - part.experts.weight,
+            weight=np.zeros_like(part.weight),
+        ),
     )
 
 

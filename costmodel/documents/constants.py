@@ -77,8 +77,8 @@ class Constants(Spec):
     """Bytes that an adapter sends while it posts one message of UCCL."""
     nvshmem_message_bytes: PositiveFloat
     """As above of NVSHMEM over libfabric, for each node of the exchange."""
-    expert_overlap_exposed: PositiveFloat
-    """Share of the expert all-to-all left where the runtime overlaps it with compute."""
+    expert_overlap_contention: PositiveFloat
+    """Share of the seconds of an expert all-to-all that compute beside it loses."""
     dispatch_sync_seconds: PositiveFloat
     """Idle time of a dropless dispatch that waits for its split sizes on the host."""
 

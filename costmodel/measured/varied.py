@@ -50,7 +50,7 @@ EXPOSED = (
     "regather_exposed",
     "tp_overlap_exposed",
     "async_tp_exposed",
-    "expert_overlap_exposed",
+    "expert_overlap_contention",
     "first_bucket",
     "overlap_contention",
     "fsdp_contention",

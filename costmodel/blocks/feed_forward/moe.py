@@ -17,7 +17,7 @@ from trainplan.costmodel.blocks.feed_forward.products import expert_kernels, exp
 from trainplan.costmodel.blocks.feed_forward.rows import Routing, routing_of, saved_bytes
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.kernels import Product, linear_seconds, product_seconds
+from trainplan.costmodel.kernels import ForwardBackward, Product, linear_seconds, product_seconds
 
 
 def moe_part(shapes: Shapes) -> Part:
@@ -28,7 +28,7 @@ def moe_part(shapes: Shapes) -> Part:
     """
     routing = routing_of(shapes)
     experts = expert_products(shapes, routing)
-    exposed = shapes.machine.constants.expert_overlap_exposed
+    exposed = shapes.machine.constants.expert_overlap_contention
     hidden = exposed if shapes.traits.experts.overlaps else 1.0
     exchange, gather = dispatch_or_combine(shapes, routing)
     transfer = 2 * (exchange + gather) * hidden
@@ -47,7 +47,10 @@ def moe_part(shapes: Shapes) -> Part:
     inner, act_bytes = saved_bytes(shapes, routing)
     act = Module("moe_act", activation, act_bytes, inside="moe")
     tail = pass_seconds(shapes.size)
-    part = Part(forward, backward, experts.weight + router, inner, (act,), tail)
+    between = ForwardBackward(
+        experts.forward + passes, experts.backward + passes_backward, experts.weight
+    )
+    part = Part(forward, backward, experts.weight + router, inner, (act,), tail, between)
     if routing.moe.latent_size:
         part += _latent(shapes, routing, routing.moe.latent_size)
     width = routing.moe.shared_expert_intermediate_size

@@ -39,15 +39,16 @@ def test_each_half_hides_no_more_of_an_exchange_than_it_lasts():
     """Of two products and their activation the first two parts run beside the dispatch."""
     on = context_for(job(overlap_shared_experts=True)).with_table(LayoutTable.of([LAYOUT]))
     columns, one, none = shapes(on), np.ones(1), np.zeros(1)
-    share = 1 - columns.machine.constants.expert_overlap_exposed
+    share = columns.machine.constants.expert_overlap_contention
     own = pass_seconds(1, gemm=3 * one, elementwise=one)  # a gate: two products up, one down
     shared = Part(own, own + own, none, none, (), pass_seconds(1))
-    for exchange, forward, backward in ((0.5, 1.0, 1.0), (2.0, 3.0, 4.0), (9.0, 4.0, 8.0)):
+    for exchange in (0.5, 2.0, 9.0):
         both = pass_seconds(1, ep_comm=2 * exchange * one)
         routed = Part(both, both, none, none, (), pass_seconds(1))
         left = overlapped_with_shared(columns, routed, shared, exchange * one)
-        assert left.forward.ep_comm[0] == pytest.approx(2 * exchange - share * forward)
-        assert left.backward.ep_comm[0] == pytest.approx(2 * exchange - share * backward)
+        for times, seconds in ((1, left.forward), (2, left.backward)):
+            exposed = sum(max(share * exchange, exchange - times * own) for own in (3, 1))
+            assert seconds.ep_comm[0] == pytest.approx(exposed)
     plain = shapes(context_for(job()).with_table(LayoutTable.of([LAYOUT])))
     assert overlapped_with_shared(plain, routed, shared, one) is routed
 

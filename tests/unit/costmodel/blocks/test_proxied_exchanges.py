@@ -5,11 +5,13 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.exchanges import waits_for_exchange, with_exposed
-from trainplan.costmodel.blocks.parts import pass_seconds, shapes
+from trainplan.costmodel.blocks.exchanges import slots_of, waits_for_exchange, with_exposed
+from trainplan.costmodel.blocks.host import Launches
+from trainplan.costmodel.blocks.parts import Part, pass_seconds, shapes
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.hardware import HostSpec
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.kernels import ForwardBackward
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine.hosts import launch_factor
@@ -64,18 +66,36 @@ def test_an_exchange_between_nodes_is_waited_for_where_the_host_posts_it():
     assert not waits_for_exchange(columns("8xdgx-h100")).any()
 
 
-@pytest.mark.parametrize(("launched", "longest"), [(3.0, 3.0), (0.0, 2.0)])
-def test_no_more_of_an_exchange_hides_than_its_overlap_lasts(launched, longest):
-    """Compute of 2 seconds, or launches."""
-    overlapped = columns("8xp5.48xlarge", overlap_moe_a2a=True)
-    share = overlapped.machine.constants.expert_overlap_exposed
-    one = np.ones(1)
-    for whole in (1.0, 10.0):
-        seconds = pass_seconds(1, gemm=2 * one, ep_comm=share * whole * one)
-        exposed = with_exposed(overlapped, seconds, launched * one).ep_comm[0]
-        assert exposed == pytest.approx(max(share * whole, whole - longest))
+def layer_of(overlapped, whole, mixer=(1.0, 2.0), experts=(1.0, 2.0)):
+    """A layer with two exchanges of `whole` seconds in either pass, as compute beside leaves it."""
+    share, one = overlapped.machine.constants.expert_overlap_contention, np.ones(1)
+    ahead, behind = (
+        pass_seconds(1, gemm=sum(both) * one, ep_comm=2 * share * whole * one)
+        for both in zip(mixer, experts, strict=True)
+    )
+    between = ForwardBackward(*(seconds * one for seconds in (*experts, 1.0)))
+    return Part(ahead, behind, one, 0 * one, (), pass_seconds(1), between)
+
+
+@pytest.mark.parametrize("launched", [0.0, 12.0])
+def test_no_more_of_an_exchange_hides_than_what_stands_across_lasts(launched):
+    """Compute, or launches: behind proxies those of backward passes alone."""
+    stated = {"overlap_moe_a2a": True, "moe_dispatcher": "alltoall"}
+    layout = LAYOUT.model_copy(update={"pp": 1, "tp": 1, "dp": 64, "micro_batch_size": 1})
+    overlapped = columns("8xp5.48xlarge", layout, **stated)
+    share, alone = overlapped.machine.constants.expert_overlap_contention, 1 / 4
+    backward = max(launched, 4.0) / 2
+    host = Launches(launched * np.ones(1), launched * np.ones(1), 0.0)
+    for whole in (0.5, 10.0):
+        part = layer_of(overlapped, whole)
+        found = with_exposed(overlapped, part, slots_of(part), host)
+        across = (backward, 1.0, backward, 1.0)
+        exposed = sum(max(share * whole, whole - one) for one in across)
+        left = found.forward.ep_comm[0] + found.backward.ep_comm[0]
+        assert left == pytest.approx((1 - alone) * exposed + alone * 4 * whole)
+        assert found.forward.ep_comm[0] == pytest.approx(found.backward.ep_comm[0])
     plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
-    assert with_exposed(plain, seconds, 0 * one) is seconds
+    assert with_exposed(plain, part, slots_of(part), host) is part
 
 
 def test_a_repeated_forward_pass_has_its_exchange_to_itself():

@@ -1,0 +1,61 @@
+"""Exchanges of experts and compute on lanes that each run one operation after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Seconds of compute between two exchanges on the other lane, in the order it runs."""
+
+    behind: FloatColumn
+    """What the second exchange sends is its result."""
+    weights: FloatColumn
+    """Weight gradients that no exchange waits for."""
+    ahead: FloatColumn
+    """Needs what the first exchange brings."""
+
+
+def exposed_seconds(exchange: FloatColumn, compute: FloatColumn, contention: float) -> FloatColumn:
+    """Seconds that an exchange adds to compute which starts with it on the other lane.
+
+    Source: `paired_seconds` of one exchange.
+    """
+    return np.maximum(contention * exchange, exchange - compute)
+
+
+def paired_seconds(
+    first: FloatColumn, second: FloatColumn, computed: Computed, contention: float
+) -> FloatColumn:
+    """Seconds of two exchanges beside compute of two micro batches, from one meeting to the next.
+
+    Wire: `first`, `second`. Compute: behind, weights, ahead. `second` waits for `behind`, `ahead`
+    for `first`; both lanes start together and the next half waits for both. While the wire is busy
+    compute runs at 1 - `contention` of its speed.
+    Source: derived, the longest of the paths through both lanes; Megatron-LM @d98e8a64
+    `models/common/model_chunk_schedule_plan.py`, TransformerLayerSchedulePlan.run, in whose order
+    a layer's two micro batches meet twice: before the dispatch of one, where the experts run
+    backward and then forward, and before its combine, where the mixers do.
+    """
+    slower = contention * (first + second)
+    compute = computed.behind + computed.weights + computed.ahead + slower
+    waits = first + np.maximum(second, computed.ahead + contention * second)
+    return np.maximum(np.maximum(compute, waits), computed.behind + contention * first + second)
+
+
+def share_alone(pp: IntColumn, vpp: IntColumn, microbatches: IntColumn) -> FloatColumn:
+    """Share of a rank's passes beside which no opposite pass runs.
+
+    The first micro batch runs forward through all stages before any backward pass does, and the
+    last one back when no forward pass is left: as long as pp stages of the
+    M + (pp - 1) / vpp that a step takes.
+    Source: derived; Megatron-LM @d98e8a64 `pipeline_parallel/combined_1f1b.py`, phases 0 and 4, and
+    `schedules.py`, get_pp_rank_microbatches, with one warm-up pass more.
+    """
+    rounds = np.maximum(1, microbatches) + (pp - 1) / vpp
+    return np.asarray(np.minimum(1.0, pp / rounds))
