@@ -1,27 +1,14 @@
 """Document of `plan replan`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal, Self
 
 from trainplan.cli.documents.compared import Checkpoint
 from trainplan.cli.words import percent, plural
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.documents import Document, OfJob, PlanDocument, Priced, of_job, of_priced
-from trainplan.planner.operations import Loads
 from trainplan.planner.replan import Outage, Replan, Saved, SpareWorth, Times, Way
 from trainplan.planner.replan import Resumed as ResumedPlan
-
-LOADS: Mapping[Loads, str] = MappingProxyType(
-    {
-        "as it is": "the checkpoint loads as it is",
-        "after": "the checkpoint loads after a step",
-        "weights alone": "weights alone load, which changes the training",
-        "no": "the checkpoint does not load",
-        "not known": "whether the checkpoint loads is not known",
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,4 +112,4 @@ class ReplanDocument(OfJob, Priced):
         gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus
         where = f"{gpus:,} of {plural(every, 'GPU')}" if gpus < every else plural(gpus, "GPU")
         line = f"Go on with {where} at {percent(best.rate)} of the speed before"
-        return f"{line}; {LOADS[best.checkpoint.loads]}."
+        return f"{line}; {best.checkpoint.clause()}."

@@ -15,6 +15,14 @@ from trainplan.costmodel.runtimes import traits_of
 Row = Mapping[str, Any]
 Loads = Literal["as it is", "after", "weights alone", "no", "not known"]
 """Whole and at once; after a command; without states of the optimizer; never; not looked up."""
+LOADS: Mapping[Loads, str] = {
+    "as it is": "{} loads{} as it is",
+    "after": "{} loads{} after a step",
+    "weights alone": "of {} the weights alone load{}, which changes the training",
+    "no": "{} does not load{}",
+    "not known": "whether {} loads{} is not known",
+}
+"""Of which checkpoint, and where."""
 NO_WEIGHTS = frozenset(
     ("name", "model_type", "read_by_fields", "rope_theta", "rope_scaling", "trained")
 )
@@ -33,19 +41,17 @@ class CheckpointMove:
     source: str
     """What of the runtime says so."""
 
+    def clause(self, checkpoint: str = "the checkpoint", where: str = "") -> str:
+        """Does it load?"""
+        return LOADS[self.loads].format(checkpoint, where)
+
     @property
     def sentence(self) -> str:
         """All of it in one line."""
         because = f" ({self.why})" if self.why else ""
         after = f": {'; then '.join(self.commands)}" if self.commands else ""
-        says = {
-            "as it is": "A checkpoint of the first loads in the second as it is",
-            "after": "A checkpoint of the first loads in the second after a step",
-            "weights alone": "Of a checkpoint of the first the second loads the weights alone",
-            "no": "A checkpoint of the first does not fit the second",
-            "not known": "Whether a checkpoint of the first loads in the second is not known",
-        }
-        return f"{says[self.loads]}{because}{after}."
+        clause = self.clause("a checkpoint of the first", " in the second")
+        return f"{clause[0].upper()}{clause[1:]}{because}{after}."
 
 
 @dataclass(frozen=True, slots=True)
