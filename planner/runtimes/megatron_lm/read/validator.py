@@ -178,11 +178,10 @@ SHAPE: tuple[Check | str, ...] = (
         "--min-lr exceeds --lr: lower it",
         keys.MIN_LR,
     ),
-    needs("save_needs_interval", keys.SAVE, keys.SAVE_INTERVAL),
     forbids(
         "save_needs_interval",
-        "--save-interval must be at least 1, in steps: raise it, or take --save out",
-        (f"{keys.SAVE_INTERVAL}=0", keys.SAVE),
+        "--save needs --save-interval of at least 1: give that, or take --save out",
+        (keys.SAVE, f"!{keys.SAVE_INTERVAL}"),
     ),
     needs("fp32_residual_needs_16_bits", "fp32_residual_connection", keys.BF16, keys.FP16),
     Check("weight_decay", _weight_decay, "give both ends of the weight decay and its style"),

@@ -373,8 +373,9 @@ def test_saves_are_asked_for_by_their_usual_name_and_with_their_worker():
     assert "ignored_async_save" in causes(read("--async-save"), "ignored")
     assert not causes(read("--async-save --use-persistent-ckpt-worker"), "ignored")
     for text in ("--save /x --save-interval 0", "--save /x"):
-        lacking = next(one for one in read(text).problems if one.cause == "save_needs_interval")
-    assert "--save needs --save-interval: add that" in lacking.says
+        (one,) = (one for one in read(text).problems if one.cause == "save_needs_interval")
+        assert "--save needs --save-interval of at least 1: give that" in one.says
+    assert "save_needs_interval" not in causes(read("--save /x --save-interval 5"), "illegal")
 
 
 def test_a_release_is_that_of_the_container_or_what_is_stated():
