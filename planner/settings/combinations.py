@@ -5,13 +5,15 @@ memory (`Setting.rank`): of the other only layouts are searched that the first d
 that covers all of another leaves nothing of it, and is simply on.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Literal
 
+import numpy as np
+
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.runtimes import Setting
@@ -67,7 +69,8 @@ def combinations(
         for one in every
         if all(value.refused(one.job) is None for value in one.settings) and writes(one.job)
     ]
-    return tuple(_limited(one, legal) for one in legal)
+    columns = _columns(legal)
+    return tuple(_limited(place, legal, columns) for place in range(len(legal)))
 
 
 def values_of(every: Iterable[Combination]) -> dict[str, list[str]]:
@@ -85,10 +88,30 @@ def with_settings(job: Job, settings: Iterable[Setting]) -> Job:
     return job.model_copy(update={"options": options})
 
 
-def _limited(one: Combination, every: list[Combination]) -> Combination:
+Columns = list[tuple[str, list[Setting | None], IntColumn]]
+"""An option, its values, and which of them each combination has."""
+
+
+def _columns(every: Sequence[Combination]) -> Columns:
+    columns: Columns = []
+    for name in {value.name for one in every for value in one.settings}:
+        stated = [_by_name(one).get(name) for one in every]
+        values = list(dict.fromkeys(stated))
+        columns.append((name, values, np.array([values.index(one) for one in stated])))
+    return columns
+
+
+def _limited(place: int, every: Sequence[Combination], columns: Columns) -> Combination:
     """The combination without the layouts that others take over."""
-    before = every[: every.index(one)]
-    needed = [_needed(other, one) for other in every if _covers(other, one, first=other in before)]
+    one, likely = every[place], np.ones(len(every), dtype=bool)
+    for name, values, column in columns:  # of those none is worse
+        own = _by_name(one).get(name)
+        likely &= np.array([a is own or _no_slower(a, own, one) for a in values])[column]
+    needed = [
+        _needed(every[other], one)
+        for other in np.flatnonzero(likely).tolist()
+        if _covers(every[other], one, first=other < place)
+    ]
     idle = tuple(value.idle for value in one.settings if value.idle)
     only = (*idle, *(_beyond(other, rules) for other, rules in needed if rules))
     covered = any(not rules for _, rules in needed)
