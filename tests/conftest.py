@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from tests.fractions import QUARTER, steps_of
 from tests.grids import Request, sampled
+from trainplan.cli.main import COLLECTED_EVERY
 from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
@@ -46,6 +47,7 @@ def pytest_collection(session):
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(COLLECTED_EVERY)  # as in a process of `plan`
         gc.enable()
 
 
