@@ -373,9 +373,11 @@ def _priced(question: Question, text: str, margin: float) -> Baseline:
 
 
 def _as_joined(question: Question, plan: Plan) -> Question:
-    """The question on an island of the plan, with its rounds."""
-    outer = {"outer": plan.job.outer}
-    return replace(question, job=island_job(question.job).model_copy(update=outer))
+    """The question on one of its islands, all of them taken, with rounds of the plan."""
+    island, own = island_job(question.job), plan.job.outer
+    assert island.outer
+    outer = {"outer": island.outer.model_copy(update={"every": own.every if own else None})}
+    return replace(question, job=island.model_copy(update=outer))
 
 
 def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:

@@ -187,7 +187,8 @@ OUTER = (
         "--islands",
         type=IntRange(2, 1 << 10),
         metavar="N",
-        help="With --allow diloco: equal parts of the nodes.  [default: the cluster's groups]",
+        help="With --allow diloco: equal parts of the nodes.  [default: the cluster's "
+        "groups; a search tries fewer, and none]",
     ),
     click.option(
         "--outer-every",

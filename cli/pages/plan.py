@@ -28,6 +28,7 @@ from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
     WORDS,
     amount,
+    islands_text,
     ladder_part,
     objective_lines,
     only_even,
@@ -72,7 +73,8 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     stated = tuple(objective_lines(plan))
     first = plan.certificate.objective.name in ASKS_A_NUMBER
     before, after = (stated, ()) if first else ((), stated)
-    chosen = (*island_lines(plan.outer_step), *chosen_lines(plan.job, plan.notes))
+    unit = plan.certificate.objective.unit
+    chosen = (*island_lines(plan.outer_step, unit), *chosen_lines(plan.job, plan.notes))
     alongside = {"before": before, "cannot": cannot}
     yield headline(
         plan.job, best.layout, best.estimate, *after, *chosen, spent=plan.spent, **alongside
@@ -106,11 +108,11 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
 
 def certificate_text(plan: Plan) -> str:
     """How sure we are that nothing is better."""
-    proof = plan.certificate
+    proof, over = plan.certificate, islands_text(plan)
     best = WORDS[proof.objective.name]
     took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
     work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
-    gap, space = _gap(proof), _space(proof) + _kind_of_stages(plan)
+    gap, space = _gap(proof), _space(proof) + _kind_of_stages(plan) + over
     if proof.uneven_stages:
         sure = _uneven_text(plan, proof.uneven_stages)
     elif proof.optimal:
@@ -148,7 +150,7 @@ def _space(proof: Certificate) -> str:
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     """What is proven of even stages, and of uneven ones."""
     proof, step = plan.certificate, plan.fastest.estimate.step_time_s
-    best, space = WORDS[proof.objective.name], _space(proof)
+    best, space = WORDS[proof.objective.name], _space(proof) + islands_text(plan)
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {small_percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:

@@ -44,6 +44,11 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
             yield stacked(*alone)
         yield from _drawn(swept, one)
     yield legend(swept)
+    if job.islands > 1:
+        yield (
+            f"gpus, global_batch_size and fields of a layout are of each of {job.islands} islands; "
+            "step, tokens/s, eff. and added are of all of them together."
+        )
 
 
 def points_table(knob: str, points: Sequence[SweepPoint], model: ModelSpec, held: str) -> Table:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from trainplan.cli.values.stated import Question
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import OuterSpec
-from trainplan.costmodel.outer import island_job
+from trainplan.costmodel.outer import island_count, island_job
 from trainplan.costmodel.spec import first_complaint
 
 FIELDS = {
@@ -41,5 +41,6 @@ def with_islands(question: Question, allow: tuple[str, ...], stated: dict[str, o
     except ValidationError as error:
         raise SpecError(f"outer steps: {first_complaint(error).reason}") from None
     job = question.job.model_copy(update={"outer": outer})
-    island_job(job)
+    if outer.islands is not None or island_count(job.cluster) == 1:
+        island_job(job)
     return replace(question, job=job)

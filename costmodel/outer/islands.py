@@ -52,7 +52,7 @@ def _alike(cluster: ClusterSpec) -> bool:
 
 
 def _island(cluster: ClusterSpec, count: int) -> NodeGroup:
-    """Nodes of an island."""
+    """Nodes of an island: a group, of which some may be left idle, or part of one."""
     group, groups = cluster.groups[0], len(cluster.groups)
     if cluster.links is not None:
         raise SpecError(
@@ -61,6 +61,8 @@ def _island(cluster: ClusterSpec, count: int) -> NodeGroup:
         )
     if not _alike(cluster):
         raise SpecError(f"the groups of cluster {cluster.name!r} are unlike: islands are equal")
+    if count <= groups:
+        return group
     nodes, rest = divmod(group.num_nodes * groups, count)
     if rest or count % groups:
         raise SpecError(

@@ -1,5 +1,6 @@
 """What a plan says of islands that are joined by outer steps, chosen or only offered."""
 
+from collections.abc import Iterable
 from typing import Self
 
 from pydantic import Field
@@ -9,15 +10,27 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.outer import fewest_steps, sync_of
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan.target import Tried
+
+
+class TriedIslands(Tried):
+    """One number of islands and what is known of it; `num_gpus` are of all of them."""
+
+    islands: int = Field(ge=1)
+    """1: without outer steps, on the part of the cluster that is best."""
+    reason: str = ""
+    """Why it has no plan; else empty."""
 
 
 class OuterStep(Spec):
     """Rounds of local steps, and the sync that ends each."""
 
     chosen: bool
-    """False: the plan has none; `--allow diloco` asks for it, and it changes the training."""
+    """False: the plan has none; `--allow diloco` allows it, and it changes the training."""
     islands: int = Field(ge=2)
     """Equal parts of the cluster."""
+    idle_islands: int = Field(default=0, ge=0)
+    """Groups of the cluster that are left idle, as fewer islands are better; all are alike."""
     every: int = Field(ge=1)
     """Local steps of a round."""
     step_time_s: float
@@ -41,6 +54,11 @@ class OuterStep(Spec):
     none fits."""
     without_gpus: int | None
     """GPUs of that layout."""
+    held: bool = False
+    """The number of islands is stated, or the objective uses all nodes: no other is an answer."""
+    tried: tuple[TriedIslands, ...] = ()
+    """Numbers of islands, and none, with the objective of each; empty: not allowed, or one layout
+    was priced."""
 
     @classmethod
     def of(
@@ -74,3 +92,16 @@ class OuterStep(Spec):
     def compared(self, step_s: float, num_gpus: int) -> Self:
         """Beside the best layout without outer steps."""
         return self.model_copy(update={"without_step_s": step_s, "without_gpus": num_gpus})
+
+    def among(
+        self, tried: Iterable[tuple[Job, float, float, str]], idle_islands: int, *, held: bool
+    ) -> Self:
+        """Beside other numbers of islands: each with its job, objective, bound and reason."""
+        rows = []
+        for job, value, bound, reason in tried:
+            row = Tried.of(job.cluster, value, bound).model_dump()
+            count = (job.outer.islands or 1) if job.outer else 1
+            more = {"num_gpus": job.num_gpus, "islands": count, "reason": reason}
+            rows.append(TriedIslands.model_validate(row | more))
+        known = {"tried": tuple(rows), "idle_islands": idle_islands, "held": held}
+        return self.model_copy(update=known)

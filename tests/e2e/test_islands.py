@@ -74,7 +74,7 @@ def test_a_front_needs_rounds_of_one_length(cluster):
 def test_a_baseline_is_priced_as_an_island_too(cluster):
     held = ("--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1", "--runtime", "torchtitan")
     joined = ("--allow", "diloco", "--outer-every", "30", "--baseline", "dp=8,zero_stage=3")
-    found = plan("search", *JOB, *cluster, *held, *joined)
+    found = plan("search", *JOB, *cluster, *held, *joined, "--islands", "2")
     assert found.code == 0
     assert "joined every 30 local steps" in found.out
     assert "Baseline: tp 1" in found.out
@@ -92,6 +92,6 @@ def test_an_offer_counts_the_gpus_of_all_islands(cluster):
 @pytest.mark.parametrize("objective", ["cost", "gpus"])
 def test_what_is_proved_is_of_so_many_islands(cluster, objective):
     held = ("--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1", "--runtime", "torchtitan")
-    joined = ("--allow", "diloco", "--outer-every", "30", "--price", "2")
+    joined = ("--allow", "diloco", "--islands", "2", "--outer-every", "30", "--price", "2")
     page = plan("search", *JOB, *cluster, *held, *joined, "--objective", objective)
     assert "proved with 2 islands, other numbers not tried" in " ".join(page.out.split())

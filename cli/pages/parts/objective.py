@@ -51,9 +51,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         yield from _fewer_gpus(plan, target)
         return
     even = " with even stages" if only_even(plan) else ""
-    proof = f"; {_proof(target)}{even}"
-    if plan.job.islands > 1:
-        proof += f" with {plan.job.islands} islands, other numbers not tried"
+    proof = f"; {_proof(target)}{even}{islands_text(plan)}"
     over = "the whole run" if target.per == "run" else "one step"
     size = plural(plan.job.num_gpus, "GPU")
     if target.name == "memory":
@@ -83,6 +81,19 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         elif least:
             least = f", the least{least}"
         yield f"{amount(value, target.unit)} for {over} on {size}{least}{proof}"
+
+
+def islands_text(plan: Plan) -> str:
+    """Over which numbers of islands a proof is; nothing where there are none."""
+    outer, own = plan.outer_step, plan.job.islands
+    free = {one.islands for one in outer.tried} - {own} if outer and not outer.held else set()
+    if not free:
+        return f" with {own} islands, other numbers not tried" if own > 1 else ""
+    counts = [f"{one}" for one in sorted(free - {1})]
+    names = [f"{' and '.join(counts)} islands"] * bool(counts)
+    names += ["no outer steps"] * (1 in free)
+    mine = f"{own} islands" if own > 1 else "no outer steps"
+    return f" with {mine}, and with {' or '.join(names)} of even stages"
 
 
 def _of_those_tried(target: Target) -> str:

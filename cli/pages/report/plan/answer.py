@@ -44,7 +44,8 @@ def certainty(plan: Plan) -> Iterator[Paragraph]:
     inside = plan.evidence is not None and plan.evidence.inside
     for line in plan_evidence_lines(plan):
         yield Paragraph(_joined(line), "plain" if inside else "doubtful")
-    yield from map(Paragraph, island_lines(plan.outer_step))
+    unit = plan.certificate.objective.unit
+    yield from map(Paragraph, island_lines(plan.outer_step, unit))
     if plan.apart:
         stated = (disaggregated_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
         yield from (Paragraph(text) for text in stated)

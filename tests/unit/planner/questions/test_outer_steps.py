@@ -118,7 +118,7 @@ def spent_days(plan):
 @pytest.mark.parametrize("objective", ["gpus", "cost"])
 def test_free_rounds_are_long_enough_on_the_part_that_is_taken(objective):
     options = BRIEF.model_copy(update={"objective": objective})
-    job = whole().model_copy(update={"outer": OuterSpec()})
+    job = whole().model_copy(update={"outer": OuterSpec(islands=2)})
     groups = tuple(one.model_copy(update={"num_nodes": 2}) for one in job.cluster.groups)
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": groups})})
     assert searched(job, options).outer_step.utilisation >= 0.95
@@ -194,12 +194,13 @@ def test_links_and_rounds_of_islands_have_their_price(plans):
 
 
 def test_a_page_shows_what_islands_take_and_what_they_would():
-    chosen = searched(whole().model_copy(update={"outer": OuterSpec(every=20)}), BRIEF).outer_step
+    held = OuterSpec(islands=2, every=20)
+    chosen = searched(whole().model_copy(update={"outer": held}), BRIEF).outer_step
     text = " ".join(island_lines(chosen))
     assert "2 islands, joined every 20 local steps" in text
     assert "are the fewest for 95 %" in text
     assert "without outer steps" in text
-    offered = chosen.model_copy(update={"chosen": False})
+    offered = chosen.model_copy(update={"chosen": False, "tried": ()})
     assert "--allow diloco, which changes the training" in " ".join(island_lines(offered))
     unknown = chosen.model_copy(update={"without_step_s": None})
     assert "not known" in " ".join(island_lines(unknown))
@@ -212,3 +213,44 @@ def test_islands_are_not_offered_where_links_were_measured():
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"links": links})})
     plan = searched(job, SearchOptions(search_options="none", top=1))
     assert plan.outer_step is None
+
+
+def of_groups(count, batch, **outer):
+    """So many islands of one node."""
+    job = whole()
+    groups = job.cluster.groups[:1] * count
+    training = job.training.model_copy(update={"global_batch_size": batch})
+    cluster = job.cluster.model_copy(update={"groups": groups})
+    update = {"cluster": cluster, "training": training, "outer": OuterSpec(**outer)}
+    return job.model_copy(update=update)
+
+
+def test_fewer_islands_are_the_answer_where_all_cannot_share_the_batch():
+    plan = searched(of_groups(3, 64, every=5000), BRIEF)
+    joined = plan.outer_step
+    assert (plan.job.islands, joined.idle_islands, joined.held) == (2, 1, False)
+    assert [one.islands for one in joined.tried] == [3, 2, 1]
+    assert "does not divide among 3" in joined.tried[0].reason
+    text = " ".join(island_lines(joined))
+    assert "1 of 3 islands stay idle" in text
+    assert "other numbers of islands, by a brief search: 3 no plan" in text
+
+
+def test_no_outer_steps_are_the_answer_where_they_cost_more():
+    options = BRIEF.model_copy(update={"objective": "cost"})
+    plan = searched(of_groups(2, 64, every=2), options)
+    joined, target = plan.outer_step, plan.certificate.objective
+    assert plan.job.outer is None
+    assert not joined.chosen
+    assert target.value == min(one.value for one in joined.tried)
+    assert "allowed and not taken" in " ".join(island_lines(joined, target.unit))
+    assert not plan_json(plan)["changes_training"]
+
+
+def test_of_a_stated_number_the_plan_without_is_compared_by_the_objective():
+    options = BRIEF.model_copy(update={"objective": "cost"})
+    plan = searched(of_groups(2, 64, islands=2, every=50), options)
+    assert plan.outer_step.held
+    text = " ".join(island_lines(plan.outer_step, plan.certificate.objective.unit))
+    assert "without outer steps" in text
+    assert f", {plan.outer_step.tried[-1].value:.0f} USD, by a brief search" in text
