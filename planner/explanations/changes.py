@@ -44,6 +44,8 @@ BUCKETS = (4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """MiB of gradient buckets that are priced."""
 WORTH = 1e-3
 """A size of buckets that saves a smaller share of the step is none to name."""
+HEADS_FOR_SEQUENCE = "cp_comm_type=a2a"
+"""Context ranks that exchange heads for sequence, as the setting is written."""
 TRAINS_OTHERWISE = {"weight_bits": 8, "gradient_bits": 4}
 """Settings that change the training: priced here, and chosen by no search."""
 
@@ -68,6 +70,7 @@ def changes(case: Case, layout: Layout) -> Iterator[Change]:
     yield from _changes(case)
     yield from _outer_steps(case.job.outer)
     yield from _settings(case, layout)
+    yield from _attention(case, layout)
     yield from _techniques(layout)
     yield from _buckets(case, layout)
     yield from _training(case)
@@ -108,6 +111,28 @@ def _failures(case: Case) -> Iterator[Change]:
         more = stated.spare_nodes + 1
         text = "a spare node" if more == 1 else f"{more} spare nodes"
         yield change("spare_node", text, spare_nodes=more)
+
+
+def _attention(case: Case, layout: Layout) -> Iterator[Change]:
+    """The tensor ranks of attention as context ranks that exchange heads, beside experts.
+
+    Source: MegaScale-MoE, arXiv:2505.11432: each rank sends queries, keys,
+    values and outputs of its share of the sequence, not the whole sequence; attention's weights are
+    on every rank, and ZeRO shards their states over as many.
+    """
+    heads = any(one.text == HEADS_FOR_SEQUENCE for one in case.context.traits.settings)
+    if case.job.model.moe is None or layout.tp == 1 or not heads:
+        return
+    ranks = layout.tp * layout.cp
+    text = f"attention by sequence on the expert ranks: tp=1 cp={ranks} {HEADS_FOR_SEQUENCE}"
+
+    def apply(question: Case) -> Case:
+        name, _, value = HEADS_FOR_SEQUENCE.partition("=")
+        for fixed in ("tp=1", f"cp={ranks}"):
+            question = with_choice(question, parse_choice(fixed, excluded=False))
+        return with_setting(question, name, value)
+
+    yield Change("attention_by_sequence", text, apply)
 
 
 def _techniques(layout: Layout) -> Iterator[Change]:

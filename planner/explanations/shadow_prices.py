@@ -44,7 +44,8 @@ class ShadowPrice:
     `batch_double`, `batch_half`, of islands `island_links`, `outer_dtype`, `outer_overlap` and
     `outer_every`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
     runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on), an
-    axis that says who holds what (such as `hpz`, left out), `bucket_mb`, `diloco` or `even` (where
+    axis that says who holds what (such as `hpz`, left out), `attention_by_sequence` (of experts'
+    ranks, where attention is cut by tensor parallelism), `bucket_mb`, `diloco` or `even` (where
     stages hold unequal layers)."""
     text: str
     """In words."""

@@ -200,3 +200,29 @@ def test_second_copies_that_the_plan_has_are_left_out(make_job):
     assert change.text == "without hpz=8"
     (held,) = [one for one in change.apply(case).options.fix if one.field == "hpz"]
     assert held.value == 1
+
+
+def test_attention_by_sequence_holds_the_tensor_ranks_as_context_ranks(make_job):
+    layout = Layout(tp=4, dp=4, ep=4, zero_stage=1, sequence_parallel=True)
+    case = Case(make_job("small-moe", "2x8:h100-sxm", 32, 4096), SearchOptions())
+    (change,) = [one for one in changes(case, layout) if one.name == "attention_by_sequence"]
+    assert change.text.endswith("expert ranks: tp=1 cp=4 cp_comm_type=a2a")
+    changed = change.apply(case)
+    assert {one.field: one.value for one in changed.options.fix} == {"tp": 1, "cp": 4}
+    assert changed.job.options.cp_comm_type == "a2a"
+
+
+@pytest.mark.parametrize(
+    ("model", "runtime", "tp"),
+    [
+        ("small-dense", "megatron-lm", 4),
+        ("small-moe", "megatron-lm", 1),
+        ("small-moe", "torchtitan", 4),
+    ],
+)
+def test_only_experts_beside_tensor_ranks_that_can_exchange_heads_have_it(
+    make_job, model, runtime, tp
+):
+    job = make_job(model, "2x8:h100-sxm", 32, 4096).model_copy(update={"runtime": runtime})
+    found = changes(Case(job, SearchOptions()), Layout(tp=tp, dp=16 // tp))
+    assert "attention_by_sequence" not in {one.name for one in found}
