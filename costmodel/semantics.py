@@ -68,6 +68,12 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "Wang et al., ZeRO++, arXiv:2306.10013, section 3.3 (qgZ)",
             ),
             Change(
+                "tokens in 8 bits",
+                "tokens, and gradients on the same way, are rounded to 8 bits before they are sent "
+                "to experts",
+                "DeepSeek-V3, arXiv:2412.19437, section 3.3.3",
+            ),
+            Change(
                 "adapters",
                 "low-rank adapters are trained, every weight of the model is frozen",
                 "Hu et al., LoRA, arXiv:2106.09685, section 4.1",

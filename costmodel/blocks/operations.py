@@ -161,17 +161,15 @@ def separates_experts(shapes: Shapes) -> bool:
 
 
 def _weight_bytes(shapes: Shapes) -> FloatColumn:
-    """Bytes of a routing weight: DeepEP and HybridEP carry fp32 alone.
+    """Bytes of a routing weight: what sends a token once carries fp32 alone.
 
     Source: Megatron Core @d98e8a64 `moe/token_dispatcher.py`, "only supports float32 probs".
     """
     traits = shapes.traits
     nodes = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes
-    plain = (
-        np.where(nodes > 1, traits.experts.dispatcher_across, traits.experts.dispatcher)
-        == "alltoall"
-    )
-    return np.where(plain, traits.experts.routing_weight_bytes, BYTES_FP32).astype(np.float64)
+    inside, across = (traits.experts.sends_once(across=far) for far in (False, True))
+    once, weight = np.where(nodes > 1, across, inside), traits.experts.routing_weight_bytes
+    return np.where(once, BYTES_FP32, weight).astype(np.float64)
 
 
 def _operations(

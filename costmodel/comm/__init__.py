@@ -26,6 +26,7 @@ pipeline_neighbour: share of hops between pipeline ranks that leave a domain.
 Places: how ranks lie on nodes.
 proxied_seconds: seconds of messages that the host posts.
 Rate: seconds to start, per byte and per root of bytes, one row a group.
+start_growth: how much later a collective of more than 8 ranks starts.
 """
 
 from trainplan.costmodel.comm.collectives import (
@@ -41,6 +42,7 @@ from trainplan.costmodel.comm.collectives import (
     message_seconds,
     nic_share,
     only,
+    start_growth,
 )
 from trainplan.costmodel.comm.proxies import DEFAULT_PROXY, exchange_speed, proxied_seconds
 from trainplan.costmodel.comm.topology import (

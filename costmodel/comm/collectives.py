@@ -152,6 +152,14 @@ def nic_share(operation: str, size: IntColumn, inside: IntColumn) -> FloatColumn
     return bus_factor(operation, size) / inside
 
 
+def start_growth(size: IntColumn | FloatColumn) -> FloatColumn:
+    """How much later a collective of so many ranks starts than one of 8.
+
+    Source: fits of 2 to 8 ranks are those of a node; a sixteenth more for each further one.
+    """
+    return np.asarray(1 + np.maximum(0, size - 8) / 16)
+
+
 def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     """Price of a collective in each group; one rank alone pays nothing.
 
@@ -161,7 +169,7 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     row, column = OPERATIONS.index(operation), fit_column(group)
     bus = machine.bus_bytes_per_second[row][column]
     many, several = group.nodes > 1, group.size > 1
-    start_inside = machine.alpha_seconds[row][column] * (1 + np.maximum(0, group.size - 8) / 16)
+    start_inside = machine.alpha_seconds[row][column] * start_growth(group.size)
     start_across = (
         machine.constants.inter_node_alpha
         + hops_seconds(machine.constants, operation, group.size, group.nodes)

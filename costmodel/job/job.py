@@ -60,7 +60,8 @@ class LengthSpec(Spec):
 
 Attention = Literal["flash", "flash2", "triton", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]
-Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+Dispatcher = Literal["alltoall", "allgather", "deepep", "hybridep", "ncclep", "hierarchical"]
+TokenType = Literal["bf16", "fp8", "mxfp8"]
 Proxy = Literal["uccl", "nvshmem"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
 DropPolicy = Literal["probs", "position"]
@@ -119,8 +120,11 @@ class RuntimeOptions(Spec):
     """Scales of products in fp8: one for a tensor, one for each row of an operand, or the latter
     with weight gradients in 16 bits."""
     moe_dispatcher: Dispatcher | None = None
-    """`deepep` and `hybridep` send a token once to each rank that needs it; `alltoall` once for
-    each expert."""
+    """`deepep`, `hybridep` and `ncclep` send a token once to each rank that needs it; `alltoall`
+    once for each expert, `hierarchical` so in two steps, inside nodes and between them; `allgather`
+    each to all ranks: where these are one tensor group, experts are tensor-local."""
+    moe_dispatch_dtype: TokenType | None = None
+    """Of tokens on their way to experts, and of the gradients that go there; null: 16 bits."""
     deepep_proxy: Proxy | None = None
     """Which proxies of the host post DeepEP's messages to other nodes where a GPU cannot (EFA)."""
     gradient_dtype: GradientType | None = None

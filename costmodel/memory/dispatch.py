@@ -16,7 +16,7 @@ SCALED = 128
 
 
 def dispatch_buffer_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
-    """Buffers that HybridEP allocates for one group of expert ranks.
+    """Buffers that HybridEP allocates for one group of expert ranks, and NCCL's on its kernels.
 
     DeepEP's rings, of a fixed number of tokens for each peer, are as the connections of NCCL that
     they stand in for: `COMMUNICATOR_BYTES`.
@@ -32,7 +32,8 @@ def dispatch_buffer_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatC
     own = tokens / np.where(table.sequence_parallel == 1, table.tp, 1)
     hidden = expert_hidden(job.model)
     held = hybridep_bytes(own, ranks, domains, hidden=hidden, experts=moe.num_experts)
-    inside, across = (x == "hybridep" for x in (experts.dispatcher, experts.dispatcher_across))
+    names = (experts.dispatcher, experts.dispatcher_across)
+    inside, across = (one in ("hybridep", "ncclep") for one in names)
     return np.where((ranks > 1) & np.where(domains > 1, across, inside), held, 0.0)
 
 

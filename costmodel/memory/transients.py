@@ -218,6 +218,8 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
         if traits.stashes_experts:
             back = RELOADED_LAYERS * stashed_columns(job, rows, inner)
             expert = traits.rank_capacity * (expert + back)
+        if "allgather" in (traits.experts.dispatcher, traits.experts.dispatcher_across):
+            expert = expert + gathered_columns(candidates) / cut
         widest = np.maximum(widest, expert)
     projected = max(projected_columns(kind) for kind in model.kinds)
     widest = np.maximum(widest, projected / table.tp) if projected else widest
@@ -231,6 +233,20 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     ring = ring_columns(candidates) - mlp_columns(job, table)
     columns: FloatColumn = np.maximum(widest + gathered, ring) + model.hidden_size
     return job.training.storage_bytes * tokens * columns
+
+
+def gathered_columns(candidates: Candidates) -> FloatColumn:
+    """Elements per token of a rank where all tokens are gathered to all expert ranks.
+
+    The buffer of those that are gathered, which stays, what experts return for all of them, and
+    that once more as wide as a routing weight.
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, MoEAllGatherTokenDispatcher
+    (use_global_buffer; unpermute and `hidden_states.to(self.local_probs.dtype)`).
+    """
+    job, table = candidates.job, candidates.table
+    weight = candidates.traits.experts.routing_weight_bytes / job.training.storage_bytes
+    ranks = table.ep * table.etp
+    return np.where(ranks > 1, ranks * expert_hidden(job.model) * (2 + weight), 0.0)
 
 
 def stashed_columns(job: Job, rows: FloatColumn, inner: FloatColumn) -> FloatColumn:

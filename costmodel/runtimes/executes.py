@@ -205,6 +205,27 @@ def _scales_otherwise(traits: RuntimeTraits) -> Rule:
     )
 
 
+def _sends_otherwise(traits: RuntimeTraits) -> Rule:
+    """Tokens in fewer bits than 16 are one dispatcher's, or none's."""
+    narrow = traits.experts.narrow
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        kind, carrier = job.options.moe_dispatch_dtype, job.options.moe_dispatcher
+        narrowed = kind not in (None, "bf16") and job.model.moe is not None
+        return np.full(len(table), narrowed and (kind, carrier) not in narrow)
+
+    ways = (f"moe_dispatch_dtype={kind} with moe_dispatcher={one}" for kind, one in narrow)
+    return Rule(
+        name="runtime_narrows_tokens",
+        columns=frozenset({"ep"}),
+        broken=broken,
+        says=f"{traits.name} sends tokens to experts in 16 bits: "
+        + "".join(f"use {way}, or " for way in ways)
+        + "leave moe_dispatch_dtype out",
+        source=f"{traits.name} {traits.version}",
+    )
+
+
 SHARED = "replicas_share_optimizer"
 IN_BITS = ("weight_bits", "gradient_bits")
 FP8_COPIES = ("fp8_transpose_cache", "activation_func_fp8_input_store", "fp8_attention")
@@ -214,6 +235,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
     own = traits.sharding
     yield _scales_otherwise(traits)
+    yield _sends_otherwise(traits)
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
     no_lists = "has an optimizer of its own: leave out fused_optimizer, or use accelerate"

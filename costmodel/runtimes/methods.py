@@ -2,8 +2,9 @@
 
 Most are DeepSpeed with what the method may keep where, and the program of its step that
 `copy_streams.METHODS` has; ZERO_TOPO is DeepSpeed with shard groups by state, DUALPIPE
-Megatron-Bridge with another schedule. What else a publication changes (chunks of PatrickStar,
-numbers of blocks of ProTrain) is no choice of the search.
+Megatron-Bridge with another schedule, TUTEL Megatron-LM with another exchange of experts. What else
+a publication changes (chunks of PatrickStar, numbers of blocks of ProTrain) is no choice of the
+search.
 """
 
 from dataclasses import replace
@@ -30,8 +31,10 @@ from trainplan.costmodel.runtimes.deepspeed import (
     checkpoints_are_recomputed,
     engine_moves_shards,
 )
+from trainplan.costmodel.runtimes.megatron.dispatchers import links_experts
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from trainplan.costmodel.runtimes.traits import Offloading
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes.traits import Offloading, Setting
 
 STRIDES = (0, *range(2, 13))
 """Deep Optimizer States tries few: the CPUs are never more than some tens of times as slow."""
@@ -178,12 +181,30 @@ DUALPIPE = replace(
     name="megatron-dualpipe",
     version="deepseek-ai/DualPipe @3da1bbea",
     method="passes of both directions of a pipeline in pairs, as DualPipeV on half the ranks",
+    # deepseek-ai/DeepEP README: dispatch of tokens in fp8, which Megatron hands none
+    experts=replace(
+        MEGATRON_BRIDGE.experts, narrow=(("fp8", "deepep"), *MEGATRON_BRIDGE.experts.narrow)
+    ),
     pipeline=replace(
         MEGATRON_BRIDGE.pipeline, schedules=(*MEGATRON_BRIDGE.pipeline.schedules, "dualpipe-v")
     ),
 )
 """With `overlap_moe_a2a` the exchange of a pass runs beside the other pass of its pair, as in
 Megatron's interleaved passes; those that warm up and drain without a partner are priced alike."""
+TUTEL = replace(
+    MEGATRON_LM,
+    name="tutel",
+    version="microsoft/tutel @82af7aad",
+    method="exchanges of experts in two steps, inside nodes and then between them",
+    experts=replace(MEGATRON_LM.experts, starts_by_rank=True, narrow=()),
+    settings=(
+        *(one for one in MEGATRON_LM.settings if one.name != "moe_dispatcher"),
+        Setting("moe_dispatcher", "hierarchical", "--use_2dh", links_experts, rank=None),
+    ),
+    stated=tuple(one for one in MEGATRON_LM.stated if one.name != "moe_dispatcher"),
+)
+"""Tutel's exchange in Megatron-LM's layers; the starts of exchanges between nodes grow with the
+ranks that they join, which is what two steps save."""
 METHOD_RUNTIMES = (
     ZERO_TOPO,
     ZERO_OFFLOAD_DELAYED,
@@ -195,5 +216,6 @@ METHOD_RUNTIMES = (
     HARMONY,
     SE_MOE,
     DUALPIPE,
+    TUTEL,
 )
 """Those that no runtime has."""

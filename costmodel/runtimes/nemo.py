@@ -23,6 +23,7 @@ NEMO = replace(
     sharding=MEGATRON_BRIDGE.sharding,
     # lightning/pytorch/strategies/megatron_strategy.py, ParallelismConfig has no hierarchy
     communication=replace(MEGATRON_BRIDGE.communication, heads_in_ring=False),
+    experts=replace(MEGATRON_CORE.experts, narrow=()),  # nor to send tokens in 8 bits
     # Megatron Core learnt to offload activations later
     offloading=replace(MEGATRON_CORE.offloading, modules=(), choices=no_offloads),
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12

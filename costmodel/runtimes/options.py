@@ -33,6 +33,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "compile": "the software of a run: kernels that a compiler fuses round otherwise",
         "bucket_mb": "a number: `plan estimate` prices each, and an optimum lies inside",
         "fp8_recipe": "number format",
+        "moe_dispatch_dtype": "tokens are rounded on their way: part of the training",
         "deepep_proxy": "the library that is installed",
         "gradient_dtype": "number format; Megatron tries it with `--search-options all`",
         "weight_bits": "weights are rounded on their way: part of the training",

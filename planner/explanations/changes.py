@@ -148,8 +148,15 @@ def _training(case: Case) -> Iterator[Change]:
     for name, value in TRAINS_OTHERWISE.items():
         absent = getattr(case.job.options, name) is None
         if absent and case.context.traits.sharding.zero_plus_plus:
-            setting = partial(with_setting, name=name, value=value)
-            yield Change(name, f"{name}={value}", setting)
+            yield _otherwise(name, value)
+    experts, options = case.context.traits.experts, case.job.options
+    for kind, carrier in experts.narrow:
+        if options.moe_dispatch_dtype is None and options.moe_dispatcher == carrier:
+            yield _otherwise("moe_dispatch_dtype", kind)
+
+
+def _otherwise(name: str, value: str | float) -> Change:
+    return Change(name, f"{name}={value}", partial(with_setting, name=name, value=value))
 
 
 def _changes(case: Case) -> Iterator[Change]:

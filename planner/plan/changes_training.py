@@ -27,6 +27,8 @@ def _names(job: Job) -> Iterator[str]:
         yield "weights in 8 bits"
     if job.options.gradient_bits:
         yield "gradients in 4 bits"
+    if job.options.moe_dispatch_dtype not in (None, "bf16") and job.model.moe:
+        yield "tokens in 8 bits"
     trained = job.model.trained
     if trained and trained.quantised:
         yield "4-bit weights"

@@ -92,9 +92,9 @@ def _saved(
 
 def _carriers(on: Context, layout: Layout) -> Iterator[Assumed]:
     """What carries a dispatcher between nodes that is priced by it."""
-    dispatcher = on.traits.experts.dispatcher_across
+    once = on.traits.experts.sends_once(across=True)
     links = group(on.machine, np.array([layout.ep]), np.array([layout.etp]))
-    if not on.job.model.moe or links.nodes[0] == 1 or dispatcher == "alltoall":
+    if not on.job.model.moe or links.nodes[0] == 1 or not once:
         return
     if not all(one.nic and one.nic.transport for one in on.job.cluster.groups):
         yield Assumed(option="transport=infiniband", default=True, saves_fraction=None)

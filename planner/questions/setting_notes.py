@@ -13,6 +13,7 @@ from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (
     "moe_dispatcher",
+    "moe_dispatch_dtype",
     "deepep_proxy",
     "overlap_moe_a2a",
     "overlap_shared_experts",

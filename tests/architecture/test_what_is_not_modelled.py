@@ -23,6 +23,7 @@ TRUE = {
     "dp_replicate": "as measured",
     "shard": "its traffic is checked by none",
     **dict.fromkeys(("weight_bits", "gradient_bits"), "as measured"),
+    **dict.fromkeys(("moe_dispatcher", "moe_dispatch_dtype"), "as measured"),
     "routing": "unless `--option routing=`",
     "gradient_dtype": "unless `--option gradient_dtype=bf16`",
     "schedule": "`plan schedule` runs them",

@@ -11,7 +11,7 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.activations import with_output_gate
 from trainplan.costmodel.blocks.exchanges import overlapped_with_shared
-from trainplan.costmodel.blocks.feed_forward.exchange import dispatch_or_combine, routing_maps
+from trainplan.costmodel.blocks.feed_forward.exchange import dispatch_and_combine, routing_maps
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.products import expert_kernels, expert_products
 from trainplan.costmodel.blocks.feed_forward.rows import Routing, routing_of, saved_bytes
@@ -30,7 +30,7 @@ def moe_part(shapes: Shapes) -> Part:
     experts = expert_products(shapes, routing)
     exposed = shapes.machine.constants.expert_overlap_contention
     hidden = exposed if shapes.traits.experts.overlaps else 1.0
-    exchange, gather = dispatch_or_combine(shapes, routing)
+    exchange, gather = dispatch_and_combine(shapes, routing)
     transfer = 2 * (exchange + gather) * hidden
     maps = routing_maps(shapes, routing) * hidden
     router = _router(shapes, routing)

@@ -3,7 +3,13 @@
 import numpy as np
 
 from trainplan.costmodel.blocks.activations import narrowing_bytes
-from trainplan.costmodel.blocks.feed_forward.exchange import copies_sent, sends_once
+from trainplan.costmodel.blocks.feed_forward.exchange import (
+    copies_sent,
+    gathered_tokens,
+    gathers_tokens,
+    narrow_bytes,
+    sends_once,
+)
 from trainplan.costmodel.blocks.feed_forward.rows import Routing
 from trainplan.costmodel.blocks.operations import clamp_operations, expert_bias_operations
 from trainplan.costmodel.blocks.parts import Shapes
@@ -89,8 +95,10 @@ def permutation_seconds(shapes: Shapes, routing: Routing) -> tuple[FloatColumn, 
     """Seconds of sorting rows by expert and back, in both passes.
 
     Measured kernels take the bytes they move, which are the same backward; what a rank sends is not
-    more on the fullest one.
-    Source: PERMUTE_PASSES and SORT_PASSES.
+    more on the fullest one. Of gathered tokens all are read, summed up, and cast where their
+    weights are wider. Tokens that travel in fewer bits are cast before.
+    Source: PERMUTE_PASSES and SORT_PASSES; Megatron Core `moe/token_dispatcher.py`,
+    MoEAllGatherTokenDispatcher (combine_preprocess, token_combine).
     """
     machine, speed = shapes.machine, shapes.machine.permute_bytes_per_second
 
@@ -98,11 +106,20 @@ def permutation_seconds(shapes: Shapes, routing: Routing) -> tuple[FloatColumn, 
         return rows / shapes.table.etp * shapes.storage * routing.hidden
 
     several, once = routing.local_experts > 1, sends_once(shapes)
-    sorts = np.where(several & ~once, SORT_PASSES, 0)
+    gathers, tokens = gathers_tokens(shapes), gathered_tokens(shapes, routing)
+    sorts = np.where(several & ~(once | gathers), SORT_PASSES, 0)
     copies = (
         np.where(several & once, copies_sent(shapes, routing), 1.0) / routing.moe.rows_per_token
     )
     passes = PERMUTE_PASSES + sorts + 2 * copies
+    if gathers.any():
+        wide = 1 + shapes.traits.experts.routing_weight_bytes / shapes.storage
+        each = 2 + (wide > 2) * wide
+        summed = shapes.table.etp * (PERMUTE_PASSES + each * tokens / routing.rows)
+        passes = np.where(gathers, summed, passes)
+    if narrow := narrow_bytes(shapes):
+        cast = (shapes.storage + narrow) * routing.local_tokens * routing.hidden
+        passes = passes + cast / routed(routing.rows)
     forward = elementwise_seconds(machine, passes * routed(routing.rows))
     backward = machine.constants.elementwise_backward * forward
     if speed is None:

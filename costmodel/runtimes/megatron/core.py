@@ -218,7 +218,8 @@ MEGATRON_CORE = RuntimeTraits(
         heads_in_ring=True,  # extensions/transformer_engine.py:2143, a2a+p2p
     ),
     # --overlap-moe-expert-parallel-comm: only where asked
-    experts=Experts(routing_weight_bytes=4),  # --moe-router-dtype fp32
+    # --moe-router-dtype fp32; --moe-dispatch-fwd-dtype and --moe-combine-bwd-dtype
+    experts=Experts(routing_weight_bytes=4, narrow=(("mxfp8", "ncclep"),)),
     pipeline=Pipeline(
         whole_groups=True,
         splits_freely=True,  # --pipeline-model-parallel-layout

@@ -124,8 +124,54 @@ def keeps_the_host(job: Job) -> str | None:
     return "biases of experts in 16 bits need rows per expert on the host" if biased else None
 
 
+@rule(
+    "ep",
+    "moe_dispatcher=allgather excludes overlap_moe_a2a, overlap_shared_experts, moe_router_padding "
+    "and moe_pad_to_capacity: leave one of them out",
+    "Megatron-LM transformer_config.py:1820, 2655 and 3016; core/transformer/moe/"
+    "token_dispatcher.py:233, which knows no buffers of fixed size",
+)
+def gathered_tokens_stand_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """Nothing runs beside the gather, and it takes the rows that there are."""
+    options = job.options
+    others = (
+        options.overlap_moe_a2a,
+        options.overlap_shared_experts,
+        options.moe_router_padding,
+        options.moe_pad_to_capacity,
+    )
+    enabled = options.moe_dispatcher == "allgather" and job.model.moe is not None
+    return np.full(len(table), enabled and True in others)
+
+
+@rule(
+    "ep",
+    "moe_dispatcher=ncclep limits and pads no rows: leave moe_capacity_factor out, or use hybridep",
+    "Megatron-LM core/transformer/moe/token_dispatcher.py:1554",
+)
+def ncclep_drops_nothing(job: Job, table: LayoutTable) -> BoolColumn:
+    """Its buffers are those of the rows that come."""
+    limits = job.options.moe_capacity_factor is not None and job.model.moe is not None
+    return np.full(len(table), limits and job.options.moe_dispatcher == "ncclep")
+
+
+@rule(
+    "ep",
+    "moe_dispatch_dtype=mxfp8 is what grouped products in mxfp8 read: choose precision=mxfp8, or "
+    "leave it out",
+    "Megatron-LM transformer_config.py:1776; core/transformer/moe/experts.py:541",
+)
+def narrow_tokens_are_multiplied_so(job: Job, table: LayoutTable) -> BoolColumn:
+    """No kernel takes the tokens back to 16 bits."""
+    narrow = job.options.moe_dispatch_dtype == "mxfp8" and job.model.moe is not None
+    return np.full(len(table), narrow and job.training.precision != "mxfp8")
+
+
 DISPATCHER_RULES = (
     deepep_groups,
+    gathered_tokens_stand_alone,
+    ncclep_drops_nothing,
+    narrow_tokens_are_multiplied_so,
     hybridep_fills_domains,
     graph_of_step_needs_hybridep,
     *CAPACITY_RULES,

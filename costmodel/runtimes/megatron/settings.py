@@ -19,6 +19,7 @@ from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.megatron.dispatchers import (
     deepep_groups,
     domain_gpus,
+    gathered_tokens_stand_alone,
     hybridep_fills_domains,
     keeps_the_host,
     links_deepep,
@@ -44,6 +45,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
 )
 from trainplan.costmodel.runtimes.traits import Setting, Stated
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.runtimes.traits.needs import DEEPEP
 from trainplan.costmodel.runtimes.traits.settings import never
 
 
@@ -92,6 +94,31 @@ def shared_experts_stay_whole(job: Job, table: LayoutTable) -> BoolColumn:
 
 def _with_experts(job: Job) -> str | None:
     return None if job.model.moe else "the model has no experts"
+
+
+def _sends_to_each_rank(job: Job) -> str | None:
+    """Why a gather of all tokens is never the least; null: it may be.
+
+    Source: derived; of all tokens (e - 1) / e of e times as many arrive as a rank has, in 16 bits
+    and back in 32, or in 16 where Megatron-Bridge leaves the router there; of an all-to-all (e - 1)
+    / e of top-k times as many, twice in 16 bits. e is 2 at least.
+    """
+    moe = job.model.moe
+    if DEEPEP.missing(job) is None:
+        return "DeepEP and HybridEP send a token once to each rank that needs it"
+    few = moe is not None and moe.num_experts_per_tok <= 2
+    return _with_experts(job) or ("tokens go to two experts at most" if few else None)
+
+
+@rule(
+    "ep",
+    "the search tries moe_dispatcher=allgather where ep is below num_experts_per_tok alone",
+    "derived: a gather makes ep copies of a token, an all-to-all as many as it has experts",
+)
+def gathers_fewer_copies(job: Job, table: LayoutTable) -> BoolColumn:
+    """Beyond, the all-to-all sends less."""
+    moe = job.model.moe
+    return np.asarray((table.ep == 1) | (table.ep >= (moe.num_experts_per_tok if moe else 1)))
 
 
 def _posts_by_gpus(job: Job) -> str | None:
@@ -192,6 +219,10 @@ def _rules_of_dispatchers(job: Job) -> tuple[Rule, ...]:
     return (*own, *((graphed_routers_keep_their_norm,) if graphed else ()))
 
 
+def _rules_of_gather(job: Job) -> tuple[Rule, ...]:
+    return (gathered_tokens_stand_alone,)
+
+
 def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     graphed = job.options.cuda_graph == "partial"
     return (exchange_overlapped_with_compute, *((exchange_overlapped_in_fsdp,) if graphed else ()))
@@ -268,6 +299,16 @@ POSTED_BY_HOST = Setting(
     rank=None,
 )
 """Of a runtime whose default across nodes is DeepEP, which loses where the host posts messages."""
+GATHERED = Setting(
+    "moe_dispatcher",
+    "allgather",
+    "--moe-token-dispatcher-type",
+    _sends_to_each_rank,
+    _rules_of_gather,
+    rank=None,
+    idle=gathers_fewer_copies,
+)
+"""Experts of one tensor group are tensor-local with it: Chen et al., PPMoE, arXiv:2304.11414."""
 OVERLAPPED_WITH_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
@@ -351,7 +392,7 @@ GRADIENTS = Setting(
     "gradient_dtype", "bf16", "--grad-reduce-in-bf16", _gradients_in_bf16, level="all"
 )
 
-NEMO_SETTINGS = (*GROUPS, DISPATCHERS[1], *OVERLAPPED_WITH_SHARED, *EXCHANGES, MOMENTS)
+NEMO_SETTINGS = (*GROUPS, DISPATCHERS[1], GATHERED, *OVERLAPPED_WITH_SHARED, *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
 BRIDGE_SETTINGS = (
     *GROUPS,
@@ -360,6 +401,7 @@ BRIDGE_SETTINGS = (
     WHOLE_OF_DENSE,
     *DISPATCHERS,
     POSTED_BY_HOST,
+    GATHERED,
     OVERLAPPED_WITH_COMPUTE,
     DELAYED_WEIGHTS,
     *OVERLAPPED_WITH_SHARED,
@@ -372,6 +414,7 @@ CORE_SETTINGS = (
     PARTIAL,
     WHOLE_OF_DENSE,
     *DISPATCHERS,
+    GATHERED,
     OVERLAPPED_WITH_COMPUTE,
     DELAYED_WEIGHTS,
     *OVERLAPPED_WITH_SHARED,
@@ -381,11 +424,19 @@ CORE_SETTINGS = (
     GRADIENTS,
 )
 
-CORE_STATED = (
+_OF_NEITHER = (
     Stated("overlap_grad_reduce", value=False),
     Stated("overlap_param_gather", value=False),
 )
+CORE_STATED = (
+    *_OF_NEITHER,
+    Stated(
+        "moe_dispatcher",
+        "ncclep",
+        "Transformer Engine builds it where NVTE_BUILD_WITH_NCCL_EP is 1 alone, and no run has it",
+    ),
+)
 LM_STATED = (*CORE_STATED, Stated("overlap_param_gather", value=True))
 """Gathers beside passes wait in each pipeline rank: by default they run ahead of them there."""
-NEMO_STATED = (*CORE_STATED, Stated("overlap_tp_comm", value=False))
-BRIDGE_STATED = NEMO_STATED
+NEMO_STATED = (*_OF_NEITHER, Stated("overlap_tp_comm", value=False))
+BRIDGE_STATED = (*CORE_STATED, Stated("overlap_tp_comm", value=False))

@@ -49,6 +49,10 @@ class Communication:
         )
 
 
+SENDS_ONCE: frozenset[Dispatcher] = frozenset(("deepep", "hybridep", "ncclep"))
+"""Dispatchers that send a token once to each rank that needs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experts:
     """Dispatch of tokens to experts and back."""
@@ -64,7 +68,17 @@ class Experts:
     dispatcher_across: Dispatcher = "alltoall"
     """Where expert groups span several."""
     routing_weight_bytes: int = BYTES_BF16
-    """Bytes of the weight of a routed row where a plain all-to-all carries it."""
+    """Bytes of the weight of a routed row where a plain all-to-all carries it, and of an element of
+    what an all-gather returns."""
+    narrow: tuple[tuple[str, Dispatcher], ...] = ()
+    """Formats of fewer bits that tokens may travel in, each with the dispatcher that has it."""
+    starts_by_rank: bool = False
+    """An exchange between nodes starts later the more ranks it joins; else as those of measured
+    runs, which join few."""
+
+    def sends_once(self, *, across: bool) -> bool:
+        """Does a token go once to each rank that needs it, inside a domain or across several?"""
+        return (self.dispatcher_across if across else self.dispatcher) in SENDS_ONCE
 
     def with_options(self, options: RuntimeOptions) -> Experts:
         """Those of a run that may state a dispatcher, and an overlap."""

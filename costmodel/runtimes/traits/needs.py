@@ -55,6 +55,9 @@ NEEDS = {
     "cuda_graph=full_iteration": Needs(captures=True),
     "moe_dispatcher=deepep": DEEPEP,
     "moe_dispatcher=hybridep": replace(DEEPEP, release="0.15"),
+    "moe_dispatcher=ncclep": replace(
+        DEEPEP, release="0.20, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
+    ),
     "delay_wgrad=true": Needs("0.14, with Transformer Engine 2.8"),
     "fp8_attention=true": Needs(architectures=frozenset(("hopper", "blackwell", "rubin"))),
     "microbatch_group_size=double": Needs("0.10"),

@@ -54,6 +54,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "delay_wgrad": (keys.DELAYED_WEIGHTS,),
     "overlap_shared_experts": (keys.SHARED_OVERLAP,),
     "moe_dispatcher": (keys.DISPATCHER, keys.BACKEND),
+    "moe_dispatch_dtype": (keys.TOKENS_THERE, keys.GRADIENTS_THERE),
     "gradient_dtype": (keys.NARROW_SUMS, "main_grads_dtype", keys.FSDP_GRADIENTS),
     "fp8_recipe": (keys.FP8_RECIPE,),
     "fp8_param_gather": (keys.FP8_GATHER, keys.FP4_GATHER),

@@ -34,7 +34,11 @@ EXCHANGES: dict[str, ContextExchange] = {
     "all_gather": "all_gather",
 }
 FEW_BITS_ALONE = (keys.FP8_GATHER, keys.FP4_GATHER)
-DISPATCHERS: dict[str, Dispatcher] = {"deepep": "deepep", "hybridep": "hybridep"}
+DISPATCHERS: dict[str, Dispatcher] = {
+    "deepep": "deepep",
+    "hybridep": "hybridep",
+    "ncclep": "ncclep",
+}
 
 
 def precision(arguments: Arguments) -> Precision:
@@ -72,6 +76,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         delay_wgrad=True if model.moe and arguments.on(keys.DELAYED_WEIGHTS) else None,
         overlap_shared_experts=_shares(arguments, model),
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
+        moe_dispatch_dtype="mxfp8" if model.moe and narrow_tokens(arguments) else None,
         gradient_dtype=gradient_dtype(arguments),
         fp8_recipe="blockwise" if _in_blocks(arguments) else None,
         fp8_param_gather=True if any(map(arguments.on, FEW_BITS_ALONE)) else None,
@@ -143,9 +148,17 @@ def _gathers(arguments: Arguments, vpp: int) -> bool | None:
 
 
 def dispatcher(arguments: Arguments) -> Dispatcher | None:
-    """Null: an all-to-all, which also stands in for what the cost model does not know."""
-    flexible = arguments.text(keys.DISPATCHER) == "flex"
-    return DISPATCHERS.get(arguments.text(keys.BACKEND)) if flexible else None
+    """Null: an all-to-all; where nothing is stated the runtime gathers all tokens."""
+    kind = arguments.text(keys.DISPATCHER)
+    if kind == "flex":
+        return DISPATCHERS.get(arguments.text(keys.BACKEND))
+    return "allgather" if kind == "allgather" else None
+
+
+def narrow_tokens(arguments: Arguments) -> tuple[str, ...]:
+    """Which of the two ways to experts are in 8 bits: of tokens, of gradients."""
+    ways = (keys.TOKENS_THERE, keys.GRADIENTS_THERE)
+    return tuple(one.flag for one in ways if arguments.text(one) == "mxfp8")
 
 
 def gradient_dtype(arguments: Arguments) -> GradientType | None:

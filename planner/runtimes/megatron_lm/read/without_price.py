@@ -21,6 +21,7 @@ from trainplan.planner.runtimes.megatron_lm.read.options import (
     OPTIMIZERS,
     graph_kind,
     graph_modules,
+    narrow_tokens,
 )
 from trainplan.planner.runtimes.megatron_lm.write.environment import REUSES
 from trainplan.planner.shell import Problem
@@ -145,19 +146,15 @@ def _captured(facts: Facts) -> Iterator[Problem]:
 
 
 def _dispatch(facts: Facts) -> Iterator[Problem]:
-    """The runtime gathers all tokens on all expert ranks where nothing is said."""
+    """NCCL's exchange is measured in no run; one way in 8 bits is priced as both."""
     kind, backend = map(facts.text, (keys.DISPATCHER, keys.BACKEND))
     if not facts.count(keys.EXPERTS):
         return
-    if kind == "allgather":
-        yield _other(
-            facts,
-            keys.DISPATCHER,
-            "--moe-token-dispatcher-type allgather, the default, is priced as alltoall: add "
-            "--moe-token-dispatcher-type alltoall, which is no slower",
-        )
-    elif kind == "flex" and backend == "ncclep":
-        yield _other(facts, keys.BACKEND, "ncclep is priced as alltoall")
+    if kind == "flex" and backend == "ncclep":
+        yield _other(facts, keys.BACKEND, "ncclep is priced as HybridEP, whose kernels it runs")
+    if len(stated := narrow_tokens(facts.arguments)) == 1:
+        other = {keys.TOKENS_THERE.flag, keys.GRADIENTS_THERE.flag}.difference(stated).pop()
+        yield _other(facts, keys.DISPATCHER, f"{stated[0]} mxfp8 is priced with {other} mxfp8")
 
 
 def _kinds(facts: Facts) -> Iterator[Problem]:

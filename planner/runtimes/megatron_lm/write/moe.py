@@ -33,6 +33,10 @@ def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
 def dispatch_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """How tokens reach their experts, and what multiplies them there."""
     yield from _dispatcher(traits.experts.dispatcher)
+    if job.options.moe_dispatch_dtype == "mxfp8":
+        yield keys.TOKENS_THERE("mxfp8")
+        yield keys.GRADIENTS_THERE("mxfp8")
+        yield keys.FUSED_OPERATIONS()
     yield from _capacity(job.options)
     yield keys.GROUPED_GEMM()
     yield switch("model", "--moe-permute-fusion")
@@ -45,8 +49,8 @@ def layer_pattern(moe_layers: tuple[bool, ...]) -> str:
 
 
 def _dispatcher(dispatcher: Dispatcher) -> Iterator[Argument]:
-    if dispatcher == "alltoall":
-        yield keys.DISPATCHER("alltoall")
+    if dispatcher in ("alltoall", "allgather"):
+        yield keys.DISPATCHER(dispatcher)
         return
     yield keys.DISPATCHER("flex")
     yield keys.BACKEND(dispatcher)

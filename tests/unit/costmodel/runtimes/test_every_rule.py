@@ -46,6 +46,7 @@ LORA = {"trained": Trained(method="lora", rank=12, modules=("attention",))}
 WHOLE_LORA = Trained(method="lora", rank=12, modules=("all",))
 QLORA = {"trained": Trained(method="qlora", rank=12, modules=("attention",))}
 SINKS = {"attention_sinks": True}
+NARROW_TOKENS = {"moe_dispatch_dtype": "mxfp8", "moe_dispatcher": "ncclep"}
 LOCAL = FailureSpec(mtbf_node_days=1000, save="local")
 RACKS, NODES = "36x4:gb200", "8x8:h100-sxm"
 
@@ -396,6 +397,42 @@ ROWS = {
             **experts(),
         )
         + of({"ep": 2}, options={"moe_dispatcher": "deepep"}, **experts()),
+    ),
+    "gathered_tokens_stand_alone": (
+        of({"ep": 2}, options={"moe_dispatcher": "allgather", "overlap_moe_a2a": True}, **experts())
+        + of(
+            {"ep": 2},
+            options={"moe_dispatcher": "allgather", "moe_router_padding": True},
+            precision="fp8",
+            **experts(),
+        ),
+        of({"ep": 2}, options={"moe_dispatcher": "allgather"}, **experts())
+        + of(
+            {"ep": 2}, options={"moe_dispatcher": "alltoall", "overlap_moe_a2a": True}, **experts()
+        ),
+    ),
+    "ncclep_drops_nothing": (
+        of(
+            {"ep": 2},
+            options={"moe_dispatcher": "ncclep", "moe_capacity_factor": 1.0},
+            **experts(),
+        ),
+        of({"ep": 2}, options={"moe_dispatcher": "ncclep"}, **experts()),
+    ),
+    "narrow_tokens_are_multiplied_so": (
+        of({"ep": 2}, options=NARROW_TOKENS, precision="fp8", **experts()),
+        of({"ep": 2}, options=NARROW_TOKENS, precision="mxfp8", **experts())
+        + of({}, options=NARROW_TOKENS),
+    ),
+    "runtime_narrows_tokens": (
+        of(
+            {"ep": 2},
+            options={"moe_dispatch_dtype": "mxfp8", "moe_dispatcher": "hybridep"},
+            **experts(),
+        )
+        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "fp8"}, **experts()),
+        of({"ep": 2}, options=NARROW_TOKENS, precision="mxfp8", **experts())
+        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "bf16"}, **experts()),
     ),
     "router_padding_needs_quantized_products": (
         of({"ep": 2}, options={"moe_router_padding": True}, **experts()),

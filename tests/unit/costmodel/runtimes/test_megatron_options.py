@@ -6,6 +6,7 @@ import pytest
 
 from tests.megatron_jobs import flags, values
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
@@ -195,6 +196,28 @@ def test_a_dispatcher_is_a_backend_of_the_flexible_one(wanted, dispatcher):
     assert values(config, "--moe-flex-dispatcher-backend") == (dispatcher,)
     plain = exported(wanted("mixtral-8x7b"), ep=8)
     assert values(plain, "--moe-token-dispatcher-type") == ("alltoall",)
+
+
+def test_a_gather_of_tokens_is_a_dispatcher_of_its_own(wanted):
+    gathered = exported(wanted("mixtral-8x7b", moe_dispatcher="allgather"), ep=2)
+    assert values(gathered, "--moe-token-dispatcher-type") == ("allgather",)
+    assert "--moe-flex-dispatcher-backend" not in flags(gathered)
+
+
+def test_tokens_in_8_bits_go_by_nccl_and_into_fused_products(wanted):
+    there, back = "--moe-dispatch-fwd-dtype", "--moe-combine-bwd-dtype"
+    job = wanted("mixtral-8x7b", moe_dispatcher="ncclep", moe_dispatch_dtype="mxfp8")
+    narrow = job.model_copy(
+        update={
+            "training": job.training.model_copy(update={"precision": "mxfp8"}),
+            "cluster": parse_cluster("1x8:b200"),
+        }
+    )
+    config = exported(narrow, ep=8)
+    assert values(config, "--moe-flex-dispatcher-backend") == ("ncclep",)
+    assert values(config, there) == values(config, back) == ("mxfp8",)
+    assert "--use-transformer-engine-op-fuser" in flags(config)
+    assert not {there, back} & flags(exported(wanted("mixtral-8x7b"), ep=8))
 
 
 def test_graphs_and_exchanges_bring_their_variables(wanted):

@@ -18,6 +18,8 @@ GPUS = catalog.gpu_names()
 NIC = NicSpec(per_node=8, gb_per_s=50.0)
 NCCL = {"nanotron"}
 """Runtimes whose tensor traffic beside products is NCCL's own."""
+NCCLS = ("alltoall", "allgather", "hierarchical")
+"""Dispatchers that are collectives or messages of NCCL."""
 
 
 @pytest.fixture(name="job_of")
@@ -38,7 +40,7 @@ def starts(gpu, text):
     """What documents of the libraries ask, stated again on datasheets."""
     spec = catalog.gpu(gpu)
     nvlink = spec.link.startswith("NVLink") and spec.nvlink_domain >= spec.gpus_per_node
-    if text.startswith("moe_dispatcher"):
+    if text.startswith("moe_dispatcher") and not text.endswith(NCCLS):
         return nvlink and spec.architecture in ("ampere", "hopper", "blackwell")
     if text.startswith("fp8_attention"):
         return spec.architecture in ("hopper", "blackwell", "rubin")

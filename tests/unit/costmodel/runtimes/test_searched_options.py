@@ -15,7 +15,7 @@ from trainplan.planner.space.choices import broken_rules
 
 VALUES = {
     "cuda_graph": ("none", "partial", "full_iteration"),
-    "moe_dispatcher": ("alltoall", "deepep", "hybridep"),
+    "moe_dispatcher": ("alltoall", "allgather", "deepep", "hybridep", "ncclep", "hierarchical"),
     "cp_comm_type": ("p2p", "a2a", "all_gather"),
     "microbatch_group_size": ("least", "double"),
 }
@@ -115,7 +115,13 @@ def test_a_value_that_moves_a_price_is_searched_or_has_a_reason_or_is_refused(
     ("runtime", "options", "says"),
     [
         ("torchtitan", {"overlap_moe_a2a": True}, "leave the option out"),
-        ("nemo", {"moe_dispatcher": "hybridep"}, "use alltoall or deepep, or leave"),
+        ("nemo", {"moe_dispatcher": "hybridep"}, "use alltoall or deepep or allgather, or leave"),
+        (
+            "megatron-lm",
+            {"moe_dispatcher": "hierarchical"},
+            "moe_dispatcher=hierarchical: megatron",
+        ),
+        ("torchtitan", {"moe_dispatcher": "allgather"}, "use alltoall or hybridep or deepep"),
         ("megatron-zero-bubble", {"overlap_tp_comm": True}, "overlap_tp_comm=true"),
     ],
 )

@@ -100,7 +100,22 @@ def test_defaults_are_the_runtimes_own():
     assert field(reading, "layout.sequence_parallel").origin == "default"
     assert reading.layout.zero_stage == 0
     assert reading.job.options.overlap_grad_reduce is False
-    assert "unmodelled_moe_token_dispatcher_type" in causes(reading, "unmodelled")
+    assert reading.job.options.moe_dispatcher == "allgather"
+    assert "unmodelled_moe_token_dispatcher_type" not in causes(reading, "unmodelled")
+
+
+NCCLEP = "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend ncclep"
+
+
+def test_tokens_in_8_bits_are_read_with_the_exchange_of_nccl():
+    ways = ("--moe-dispatch-fwd-dtype mxfp8", "--moe-combine-bwd-dtype mxfp8")
+    both, one = (read(" ".join((EXPERTS, NCCLEP, *some))) for some in (ways, ways[:1]))
+    for reading in (both, one):
+        options = reading.job.options
+        assert (options.moe_dispatcher, options.moe_dispatch_dtype) == ("ncclep", "mxfp8")
+        assert "unmodelled_moe_flex_dispatcher_backend" in causes(reading, "unmodelled")
+    priced = "unmodelled_moe_token_dispatcher_type"
+    assert [priced in causes(reading, "unmodelled") for reading in (both, one)] == [False, True]
 
 
 def test_experts_are_cut_over_tensor_ranks_by_default():

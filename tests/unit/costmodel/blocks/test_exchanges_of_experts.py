@@ -1,0 +1,155 @@
+"""Which exchange of experts sends what, and how long that takes beside the others."""
+
+import numpy as np
+import pytest
+
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.calibration import context_for
+from trainplan.costmodel.comm import collective_seconds, group, start_growth
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.kernels import elementwise_seconds
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.presets.presets import preset
+from trainplan.planner.plan.changes_training import changes_training
+
+WIDTH, EXPERTS, TOKENS, TOP_K = 2048, 128, 4096, 8
+
+
+def context(
+    nodes=1, runtime="megatron-lm", seq_length=TOKENS, precision="bf16", gpu="h100-sxm", **options
+):
+    return context_for(
+        Job(
+            model=preset("qwen3-30b-a3b"),
+            training=TrainingSpec(
+                seq_length=seq_length, global_batch_size=512, precision=precision
+            ),
+            cluster=parse_cluster(f"{nodes}x8:{gpu}"),
+            runtime=runtime,
+            options=RuntimeOptions(**options),
+        )
+    )
+
+
+def layer(on, **degrees):
+    return blocks(on.with_table(LayoutTable.of([Layout(**degrees)]))).layers[0]
+
+
+def exchanged(on, **degrees):
+    """Seconds of the exchanges of both passes."""
+    kind = layer(on, **degrees)
+    return float(kind.forward.ep_comm[0]), float(kind.backward.ep_comm[0])
+
+
+@pytest.mark.parametrize("degrees", [{"dp": 8, "ep": 4}, {"dp": 2, "tp": 4, "ep": 4}])
+def test_an_allgather_takes_tokens_in_16_bits_and_returns_them_in_32(degrees):
+    on = context(moe_dispatcher="allgather")
+    cut = degrees.get("tp", 1)
+    there, back = exchanged(on, sequence_parallel=cut > 1, **degrees)
+    links = group(on.machine, np.array([4]), np.array([1]))
+    tokens = np.array([4.0 * TOKENS / cut])
+    seconds = {
+        (operation, size): float(collective_seconds(on.machine, operation, size * tokens, links)[0])
+        for operation, size in (
+            ("all_gather", 2 * WIDTH),
+            ("all_gather", 4 * EXPERTS),
+            ("all_gather", EXPERTS),
+            ("reduce_scatter", 4 * WIDTH),
+        )
+    }
+    assert there == pytest.approx(sum(seconds.values()))
+    assert there - back == pytest.approx(seconds["all_gather", EXPERTS])
+
+
+def test_a_gather_wins_inside_few_ranks_and_loses_beyond():
+    """Six bytes of a number for each rank, against four for each expert of a token."""
+
+    def faster(ep):
+        gathered, plain = (context(moe_dispatcher=one) for one in ("allgather", "alltoall"))
+        return exchanged(gathered, dp=8, ep=ep) < exchanged(plain, dp=8, ep=ep)
+
+    assert [faster(ep) for ep in (2, 4, 8)] == [True, True, False]
+
+
+def test_gathered_tokens_take_memory_of_their_own():
+    def columns(dispatcher, ep):
+        on = context(moe_dispatcher=dispatcher)
+        table = LayoutTable.of([Layout(dp=8, ep=ep)])
+        return float(layer_backward_bytes(on.with_table(table), np.array([1.0 * TOKENS]))[0])
+
+    more = columns("allgather", 8) - columns("alltoall", 8)
+    assert more == 2 * TOKENS * 8 * WIDTH * 4
+    assert columns("allgather", 1) == columns("alltoall", 1)
+
+
+def both(nodes, seq_length):
+    """Seconds of one pass in one step and in two, between nodes."""
+    return [
+        exchanged(context(nodes, "tutel", seq_length, moe_dispatcher=one), dp=8 * nodes, ep=64)[0]
+        for one in ("alltoall", "hierarchical")
+    ]
+
+
+def test_two_steps_start_fewer_messages_and_move_bytes_twice():
+    """As the formula has it, term by term: two exchanges a pass."""
+    on = context(8, "tutel", moe_dispatcher="hierarchical")
+    constants, sent = on.machine.constants, np.array([2.0 * TOKENS * WIDTH * TOP_K])
+    links = group(on.machine, np.array([64]), np.array([1]))
+    start = constants.alltoall_alpha
+    across = start + constants.inter_node_alpha + float(links.fabric_seconds[0])
+    assert start_growth(np.array([8, 64])).tolist() == [1.0, 4.5]
+    flat, steps = both(8, TOKENS)
+    outside = flat / 2 - 4.5 * across
+    copies = 2 * float(elementwise_seconds(on.machine, 2 * sent)[0])
+    inner = steps / 2 - across - outside - copies - start
+    wired = exchanged(context(1, "tutel", moe_dispatcher="alltoall"), dp=8, ep=8)[0] / 2 - start
+    assert inner == pytest.approx(wired, rel=0.02)  # links of groups of 8, near and far, alike
+
+
+def test_two_steps_win_below_the_size_of_the_formula_and_lose_above():
+    on = context(8, "tutel", moe_dispatcher="hierarchical")
+    constants, links = on.machine.constants, group(on.machine, np.array([64]), np.array([1]))
+    across = constants.alltoall_alpha + constants.inter_node_alpha + float(links.fabric_seconds[0])
+    saved = across * 4.5 - constants.alltoall_alpha - across
+    flat, steps = both(8, TOKENS)
+    per_token = (steps - flat + 2 * saved) / 2 / TOKENS
+    crossing = saved / per_token
+    below, above = (both(8, 8 * round(crossing * share / 8)) for share in (0.9, 1.1))
+    assert below[1] < below[0]
+    assert above[1] > above[0]
+
+
+def test_two_steps_are_one_inside_a_node():
+    plain, steps = (context(1, "tutel", moe_dispatcher=x) for x in ("alltoall", "hierarchical"))
+    assert exchanged(steps, dp=8, ep=8) == exchanged(plain, dp=8, ep=8)
+
+
+NARROW = {"moe_dispatcher": "ncclep", "precision": "mxfp8", "gpu": "b200"}
+
+
+def test_narrow_tokens_send_half_the_bytes_one_way_of_two():
+    wide, narrow = context(**NARROW), context(**NARROW, moe_dispatch_dtype="mxfp8")
+    (there, back), (less, less_back) = (exchanged(on, dp=8, ep=8) for on in (wide, narrow))
+    start = 2 * wide.machine.constants.alltoall_alpha
+    share = (1 + (1 + 1 / 32) / 2) / 2
+    assert less_back - start == pytest.approx(share * (back - start))
+    assert there - less == pytest.approx(back - less_back)
+
+
+def test_tokens_in_8_bits_change_the_training_and_16_do_not():
+    named = [
+        [one.name for one in changes_training(context(**NARROW, moe_dispatch_dtype=kind).job)]
+        for kind in ("mxfp8", "bf16")
+    ]
+    assert named == [["tokens in 8 bits"], []]
+
+
+@pytest.mark.parametrize("kind", [None, "bf16"])
+def test_tokens_in_16_bits_are_priced_as_before(kind):
+    plain, stated = context(), context(moe_dispatch_dtype=kind)
+    ours, theirs = (layer(on, dp=8, ep=8) for on in (plain, stated))
+    assert ours.forward.total == theirs.forward.total
+    assert ours.backward.total == theirs.backward.total
