@@ -129,7 +129,7 @@ activation_func_fp8_input_store=true|false fp8_attention=true|false moment_dtype
 fused_optimizer=true|false offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather
 fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6 routing=balanced|random|zipf:ALPHA|FILE
 moe_capacity_factor=N moe_pad_to_capacity=true|false moe_token_drop_policy=probs|position
-moe_router_padding=true|false
+moe_router_padding=true|false expert_placement=order|best|worst_step
 """)
 SCHEDULES = with_plugins(
     "schedules",

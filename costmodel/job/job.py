@@ -1,6 +1,6 @@
 """A job as it is stated: a model, its training with lengths of sequences, a cluster, a runtime."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -65,6 +65,7 @@ TokenType = Literal["bf16", "fp8", "mxfp8"]
 Proxy = Literal["uccl", "nvshmem"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
 DropPolicy = Literal["probs", "position"]
+ExpertPlacement = Literal["order", "best", "worst_step"]
 GradientType = Literal["fp32", "bf16"]
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]
 StatePrecision = Literal["o0", "bf16", "o1", "o2", "o3"]
@@ -92,6 +93,8 @@ Float8Recipe = Literal["tensorwise", "blockwise", "rowwise", "rowwise_with_gw_hp
 class RuntimeOptions(Spec):
     """What a run sets; null: what the runtime does by default."""
 
+    ROUTED: ClassVar = ("routing", "expert_placement")
+    """How tokens choose experts, and the order a checkpoint has these in: no runtime is told."""
     attention: Attention | None = None
     """Kernel of the attention core: the runtime's fused one, FlashAttention-2, FlashAttention in
     Triton, or products and a softmax of their own."""
@@ -168,6 +171,9 @@ class RuntimeOptions(Spec):
     """Tokens of least probability are dropped, or those at the end."""
     moe_router_padding: bool | None = None
     """The router rounds the rows of an expert up to what quantized products take at once."""
+    expert_placement: ExpertPlacement | None = None
+    """Experts lie on ranks in the order of their numbers, or so that the fullest rank has least: of
+    all counted tokens, or in the step where it has most. Weights in a checkpoint are permuted."""
 
     @model_validator(mode="after")
     def _capacity_is_stated(self) -> Self:
@@ -182,8 +188,8 @@ class RuntimeOptions(Spec):
         return self.model_dump(mode="json", exclude_none=True)
 
     def settings(self) -> dict[str, object]:
-        """Those that a runtime must be told: all that are set but how tokens choose experts."""
-        return {name: value for name, value in self.stated().items() if name != "routing"}
+        """Those that a runtime must be told: all that are set but those of `ROUTED`."""
+        return {name: value for name, value in self.stated().items() if name not in self.ROUTED}
 
     def arguments(self) -> dict[str, str]:
         """Those that are set, each as `--option` takes it."""

@@ -2,7 +2,8 @@
 
 All ranks of an expert group wait for each other in every exchange, so the fullest rank sets the
 pace of every layer: its products, its kernels and what it receives. `Loads` are expectations over
-the micro batches of one layer; experts lie on ranks in the order of their numbers.
+the micro batches of one layer; experts lie on ranks in the order of their numbers, or as a stated
+`expert_placement` has them.
 
 Memory is counted by the same expectation, as if one rank were fullest in all layers. That is no
 less than the expected activations of the fullest rank, since the largest of sums is at most the sum
@@ -12,8 +13,10 @@ Source: derived, line by line below; Megatron-LM @d98e8a64 `core/transformer/moe
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,6 +32,8 @@ from trainplan.costmodel.routing.choices import (
     counts_of,
 )
 from trainplan.costmodel.routing.expected_maximum import expected_maximum
+from trainplan.costmodel.routing.packing import Aim
+from trainplan.costmodel.routing.placed import best_placement
 from trainplan.costmodel.routing.placement import Placement, in_order, rank_counts
 
 ALIGNED_ROWS = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
@@ -38,6 +43,8 @@ Source: Megatron-LM @d98e8a64 `core/fp8_utils.py`, get_fp8_align_size; `core/fp4
 get_fp4_align_size.
 """
 BALANCED = RoutingSpec(kind="balanced")
+AIMS: Mapping[str, Aim] = MappingProxyType({"best": "mean", "worst_step": "worst"})
+"""By the value of `expert_placement`."""
 ROUNDING = 1e-12
 """A load so near to 1 is that of balanced tokens.
 
@@ -76,6 +83,8 @@ class _Router:
     capacity_factor: float | None
     pads: bool
     multiple: int
+    aim: Aim | None = None
+    """What a placement of experts is made for; null: they lie in the order of their numbers."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -168,6 +177,7 @@ def _of(moe: Identical[MoeSpec], stated: Identical[RuntimeOptions], precision: s
         options.moe_capacity_factor,
         bool(options.moe_pad_to_capacity),
         multiple,
+        AIMS.get(options.expert_placement or "order"),
     )
 
 
@@ -199,6 +209,9 @@ def _load(
     layers = [_counts(router, one, tokens, capacity) for one in _probabilities(router)]
     balanced = tokens * router.moe.rows_per_token
     groups, experts = min(nodes, ep), router.moe.num_experts
+    if router.aim and placement is None:
+        keys = Identical(router.routing), Identical(router.moe)
+        placement = best_placement(*keys, ep, groups, router.aim)
     by_rank = placement or in_order(experts, ep)
     on_nodes = placement.on_nodes(groups) if placement else in_order(experts, groups)
 

@@ -49,6 +49,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "adapter_dtype": "number format",
         "liger": "the kernels that are installed",
         "routing": "what tokens do: no setting of a runtime",
+        "expert_placement": "the order of experts in a checkpoint: no setting of a runtime",
         "moe_capacity_factor": "part of the training: tokens are dropped",
         "moe_pad_to_capacity": "part of the training, with moe_capacity_factor",
         "moe_token_drop_policy": "part of the training, with moe_capacity_factor",

@@ -100,7 +100,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     if case.options.trusted:
         yield _Change("trusted", lambda _: f"drop {OPTION}", without_trust)
     for name, text in case.job.options.arguments().items():
-        if name != "routing":  # tokens choose as they do
+        if name not in case.job.options.ROUTED:  # tokens choose as they do
             yield _unset(name, text)
     yield _Change("margin", lambda _: "use --memory-margin 0 (no safety margin)", without_margin)
     if case.job.reserve_host_bytes:

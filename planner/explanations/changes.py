@@ -172,6 +172,10 @@ def _changes(case: Case) -> Iterator[Change]:
     if case.job.options.routing and case.job.options.routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
+        if case.job.options.expert_placement in (None, "order"):
+            best = partial(with_setting, name="expert_placement", value="best")
+            text = "experts on ranks by their rows (expert_placement=best)"
+            yield Change("expert_placement", text, best)
     if case.margin > 0:
         yield Change("margin", "no memory margin", without_margin)
     if case.job.reserve_bytes:

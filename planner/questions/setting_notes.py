@@ -23,6 +23,7 @@ OF_EXPERTS = (
     "moe_pad_to_capacity",
     "moe_token_drop_policy",
     "moe_router_padding",
+    "expert_placement",
 )
 """Options that mean nothing without experts."""
 
@@ -112,19 +113,33 @@ def setting_notes(on: Context) -> Iterator[str]:
         )
     yield from _narrow_attention(job)
     yield from stated_needs(job)
-    if moe and options.moe_dispatcher == "deepep" and on.machine.domain_gpus > 8:
+    yield from _expert_notes(on)
+    named = [name for name in OF_EXPERTS if getattr(options, name) is not None and not moe]
+    if named:
+        yield f"{' and '.join(named)} changes nothing: {job.model.name} has no experts"
+
+
+def _expert_notes(on: Context) -> Iterator[str]:
+    """Of settings of experts, where the model has some."""
+    options = on.job.options
+    if on.job.model.moe is None:
+        return
+    if options.moe_dispatcher == "deepep" and on.machine.domain_gpus > 8:
         yield (
             "DeepEP joins 8 GPUs by NVLink: larger groups send by the NICs, and are priced as if "
             "they did not inside a domain"
         )
-    if moe and options.cuda_graph == "full_iteration":
+    if options.cuda_graph == "full_iteration":
         yield (
             "a graph of the whole step: experts get buffers of fixed size, whose padding is not "
             "counted, and a step whose tokens do not fit is run again"
         )
-    named = [name for name in OF_EXPERTS if getattr(options, name) is not None and not moe]
-    if named:
-        yield f"{' and '.join(named)} changes nothing: {job.model.name} has no experts"
+    unequal = options.routing and options.routing.kind not in ("balanced", "random")
+    if options.expert_placement not in (None, "order") and not unequal:
+        yield (
+            f"expert_placement={options.expert_placement} changes nothing: all experts have as "
+            "many rows; count them, --option routing=FILE"
+        )
 
 
 def _narrow_attention(job: Job) -> Iterator[str]:

@@ -69,6 +69,8 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
     if found is None:
         return
     name = f"routing={job.options.routing or 'balanced'}"
+    if (placement := job.options.expert_placement) is not None:
+        name += f", expert_placement={placement}"
     yield (
         f"{name}: in every layer the fullest of {layout.ep} expert ranks is expected to compute "
         f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "

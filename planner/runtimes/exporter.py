@@ -17,6 +17,12 @@ from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.planner.launch import LaunchConfig
 
+PERMUTED = (
+    "expert_placement={0}: {1} has no option for it and takes experts in the order of the "
+    "checkpoint: permute their weights, their states and the rows of the router there, as the file "
+    "of `plan explain PLAN --placement FILE` says; the price is that of the permuted checkpoint"
+)
+
 
 @cache
 def recorded(file: str) -> frozenset[str]:
@@ -161,15 +167,17 @@ class Exporter:
         self._refuse_states(job)
         self._refuse_saves(job)
         packing = job.training.packing
-        if packing == "none":
-            return self.export(job, layout)
-        if not self.packs:
+        if packing != "none" and not self.packs:
             raise UnsupportedError(
                 f"{self.runtime}: what is written for it computes a row as one sequence, so rows "
                 f"packed {packing} would mix theirs: use --packing none, or another runtime"
             )
         launch = self.export(job, layout)
-        return replace(launch, notes=(*launch.notes, f"rows are packed {packing}: {self.packs}"))
+        packed = (f"rows are packed {packing}: {self.packs}",) if packing != "none" else ()
+        placement = job.options.expert_placement if job.model.moe else None
+        permuted = placement not in (None, "order")
+        placed = (PERMUTED.format(placement, self.runtime),) if permuted else ()
+        return replace(launch, notes=(*launch.notes, *packed, *placed))
 
     def _refuse_states(self, job: Job) -> None:
         """Check that what is written can say how states are updated and stored."""

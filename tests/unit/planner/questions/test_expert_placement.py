@@ -1,0 +1,68 @@
+"""Experts placed by their rows: the price, what explain says it buys, what an export says."""
+
+import pytest
+
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.cases.case import Case
+from trainplan.planner.explanations.changes import applied, changes
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes
+from trainplan.planner.questions.unequal_experts import imbalance_notes
+from trainplan.planner.runtimes import EXPORTERS
+
+LAYOUT = Layout(dp=8, ep=8, zero_stage=1)
+
+
+@pytest.fixture(scope="module", name="job_of")
+def jobs(make_job):
+    made = make_job("qwen3-30b-a3b", "1x8:h100-sxm", 64, 8192)
+    return lambda **options: made.model_copy(
+        update={"options": RuntimeOptions.model_validate(options)}
+    )
+
+
+@pytest.mark.parametrize("routing", ["balanced", "random", "zipf:0.7"])
+def test_the_order_of_numbers_has_the_price_of_before_to_the_bit(job_of, routing):
+    stated = job_of(routing=routing, expert_placement="order")
+    assert estimate(stated, LAYOUT) == estimate(job_of(routing=routing), LAYOUT)
+    if routing != "zipf:0.7":
+        placed = job_of(routing=routing, expert_placement="best")
+        assert estimate(placed, LAYOUT) == estimate(stated, LAYOUT)
+
+
+@pytest.mark.parametrize("placement", ["best", "worst_step"])
+def test_experts_by_their_rows_take_less_time_and_memory(job_of, placement):
+    plain, placed = (job_of(routing="zipf:0.7", expert_placement=p) for p in ("order", placement))
+    before, after = estimate(plain, LAYOUT), estimate(placed, LAYOUT)
+    assert after.step_time_s < 0.7 * before.step_time_s
+    assert after.memory.peak_reserved_bytes < before.memory.peak_reserved_bytes
+    line = next(iter(imbalance_notes(placed, LAYOUT)))
+    assert f"routing=zipf:0.7, expert_placement={placement}: " in line
+
+
+def test_explain_offers_it_where_experts_are_unequal_and_lie_in_order(job_of):
+    def offered(**options):
+        case = Case(job_of(**options), SearchOptions())
+        return {one.name: applied(one, case) for one in changes(case, LAYOUT)}
+
+    found = offered(routing="zipf:0.7")["expert_placement"]
+    assert found.job.options.expert_placement == "best"
+    assert "expert_placement" not in offered(routing="zipf:0.7", expert_placement="worst_step")
+    assert "expert_placement" not in offered(routing="balanced")
+
+
+def test_it_changes_nothing_where_all_experts_are_alike(job_of, make_job):
+    line = "expert_placement=best changes nothing: all experts have as many rows"
+    assert any(one.startswith(line) for one in notes(job_of(expert_placement="best")))
+    assert not any(line in one for one in notes(job_of(routing="zipf:1", expert_placement="best")))
+
+
+def test_an_export_writes_the_same_and_says_that_the_checkpoint_is_permuted(job_of):
+    plain = EXPORTERS["megatron-lm"](job_of(routing="zipf:1"), LAYOUT)
+    placed = EXPORTERS["megatron-lm"](job_of(routing="zipf:1", expert_placement="best"), LAYOUT)
+    assert placed.arguments == plain.arguments
+    (note,) = set(placed.notes) - set(plain.notes)
+    assert "megatron-lm has no option for it" in note
+    assert "permute their weights" in note
