@@ -68,6 +68,7 @@ def every_legal_layout(job):
         ("small-moe", "1x4:h100-sxm", 8, "torchtitan"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-zero-bubble"),
         ("small-dense", "1x4:h100-sxm", 8, "megatron-deepspeed"),
+        ("small-moe", "1x4:h100-sxm", 8, "megatron-dualpipe"),
         ("small-dense", "1x8:h100-sxm", 16, "deepspeed"),
         ("small-dense", "2x2:a100-sxm-40gb", 8, "zero-topo"),
         ("small-seeing", "1x4:h100-sxm", 8, "torchtitan"),
