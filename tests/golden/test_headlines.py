@@ -37,6 +37,7 @@ KEYS = [
     "sc21",
     "selective",
     "moe",
+    "exchanges",
     "megascale",
     "torchtitan",
     "zero-bubble",
