@@ -34,7 +34,15 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
     from trainplan.planner.documents import plan_json
-    from trainplan.planner.replan import Saved, Stated, Taken, left_of, outage_of, replan
+    from trainplan.planner.replan import (
+        Saved,
+        Stated,
+        Taken,
+        islands_of,
+        left_of,
+        outage_of,
+        replan,
+    )
 
 NOTHING = 2
 """Exit code: there is no such plan."""
@@ -69,10 +77,10 @@ OUTAGE = (
     "--lost",
     multiple=True,
     metavar="N|GROUP:N|NAME",
-    help="Nodes that are lost: how many, of which group (its GPU, or its place from 0), or the "
-    "name of one where the cluster has measured links.",
+    help="Nodes that are lost: how many, of which group or island (its GPU, or its place from 0), "
+    "or the name of one where the cluster has measured links.",
 )
-@parameters.job_option("--cluster", "In place of --lost, what is left, or grown.")
+@parameters.job_option("--cluster", "In place of --lost, what is left, or grown: of all islands.")
 @click.option(
     "--saved",
     type=OneOf("way", names.SAVED),
@@ -119,10 +127,15 @@ def command(
     measured, found = load_measured(profiles), load_written(plan)
     if cluster:
         now, measured = machines_of(cluster, measured)
-        idle = 0
+        now, idle = islands_of(found.job, now), 0
     else:
-        now = left_of(found.searched, lost)
-        idle = found.searched.num_nodes - found.job.cluster.num_nodes
+        islands = found.job.islands
+        now = left_of(found.searched, lost, islands=islands > 1)
+        idle = found.searched.num_nodes - islands * found.job.cluster.num_nodes
+        if islands > 1 and any(text.isdigit() and text != "1" for text in lost):
+            remark(
+                "lost nodes are taken to be of one island after another: --lost 0:1 says of which"
+            )
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
         answered = replan(
@@ -151,7 +164,7 @@ def command(
     parts = [*screen(answered, costs), *([way] if way else [])]
     answer(document, parts, as_json=destination.as_json)
     if taken is None:
-        stays = name is None and answered.best is not None
+        stays = name is None and answered.plans[answered.fastest] is not None
         why = "the plan stays as it is; `--take best` writes that for what is left"
         if destination.output or destination.report:
             remark(f"nothing is written: {why if stays else 'there is no such plan'}")

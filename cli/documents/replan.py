@@ -7,7 +7,7 @@ from trainplan.cli.documents.compared import Checkpoint
 from trainplan.cli.words import percent, plural
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.documents import Document, OfJob, PlanDocument, Priced, of_job, of_priced
-from trainplan.planner.replan import Outage, Replan, Saved, SpareWorth, Times, Way
+from trainplan.planner.replan import Outage, Replan, Saved, SpareWorth, Taken, Times, Way
 from trainplan.planner.replan import Resumed as ResumedPlan
 
 
@@ -68,7 +68,13 @@ class ReplanDocument(OfJob, Priced):
     """A faster one that does not load it whole, or of which that is not known; null: none is."""
     batch: Resumed | None
     """A faster one in tokens with another global batch, which changes the training; null: none."""
-    take: Literal["best", "after"] | None
+    fewer: Resumed | None
+    """Of islands, the fastest with some of them idle; null: none is."""
+    alone: Resumed | None
+    """Of islands, one alone without outer steps; null: none is, or it is `best`."""
+    undivided: tuple[int, ...]
+    """Numbers of islands among which the global batch does not divide."""
+    take: Taken | None
     """The plan that `--output` writes, if no other is named: what loses least; null: the plan stays
     as it is, and nothing is written."""
     times: Times
@@ -104,12 +110,23 @@ class ReplanDocument(OfJob, Priced):
             nodes = "Idle" if found.idle_nodes >= outage.lost_nodes else "Spare"
             return f"{nodes} nodes take their place, and the plan stays as it is."
         if outage.first == "wait":
-            why = "that loses least" if found.best else "no layout of what is left loads and fits"
+            why = (
+                "that loses least"
+                if found.plans[found.fastest]
+                else "no layout of what is left loads and fits"
+            )
             return f"Wait for the nodes: {why}."
-        best = found.plans[outage.plan or "best"]
+        best = found.plans[outage.plan or found.fastest]
         if best is None:
             return "No layout of what is left loads the checkpoint, is legal and fits."
-        gpus, every = best.plan.job.cluster.num_gpus, found.left.num_gpus
+        job = best.plan.job
+        gpus, every = job.num_gpus, found.left.num_gpus
         where = f"{gpus:,} of {plural(every, 'GPU')}" if gpus < every else plural(gpus, "GPU")
+        if found.job.islands > 1:
+            shape = f"{plural(job.cluster.num_nodes, 'node')}"
+            islands = f"{job.islands} islands" if job.islands > 1 else "one island alone"
+            where = (
+                f"{islands}, {shape} each, {where}" if job.islands > 1 else f"{islands}, {where},"
+            )
         line = f"Go on with {where} at {percent(best.rate)} of the speed before"
         return f"{line}; {best.checkpoint.clause()}."

@@ -151,7 +151,7 @@ SAVED = _names("""
 as-launched reshardable weights
 """)
 TAKEN = _names("""
-best after anew batch
+best after anew batch fewer alone
 """)
 KNOBS = _names("""
 gpus global_batch_size seq_length nic gpu precision memory_gib

@@ -1,5 +1,6 @@
 """What to go on with on another cluster than that of a plan."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rich.text import Text
@@ -17,6 +18,8 @@ OFFERS: Mapping[Taken, str] = {
     "after": "With one more step for the checkpoint",
     "anew": "If the checkpoint did not matter",
     "batch": "With {:,} sequences a step",
+    "fewer": "With fewer islands",
+    "alone": "On one island, without outer steps",
 }
 """What the plans of a `Replan` are offered with."""
 WORDS = {
@@ -24,13 +27,15 @@ WORDS = {
     "spare nodes": "spare nodes in their place",
     "go on": "go on with what is left",
     "go on after a command": "go on, one step for the checkpoint later",
+    "go on with fewer islands": "go on with fewer islands",
+    "go on without outer steps": "go on with one island alone",
 }
 """Of `Way.name`."""
 
 
 def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     """What to do, the plan for it, what the outage costs, and what else there is."""
-    best = found.plans[outage.plan or "best"]
+    best = found.plans[outage.plan or found.fastest]
     style = "bold green" if best or outage.first else "bold red"
     yield Text(ReplanDocument.sentence(found, outage), style=style)
     before = found.before
@@ -39,6 +44,13 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         f"  {estimate_line(before.estimate, found.job)}",
         *(_lines("next" if outage.plan else "on what is left", best) if best else ()),
     )
+    if found.job.islands > 1:
+        sizes = Counter(one.num_nodes for one in found.left.groups)
+        left = (f"{count} of {plural(nodes, 'node')}" for nodes, count in sorted(sizes.items()))
+        yield f"Islands left of {found.job.islands}: {', '.join(left)}."
+    for count in found.undivided:
+        multiple = f"a multiple of {count} by --global-batch-size"
+        yield f"The batch does not divide among {count} islands: {multiple} changes the training."
     if found.idle_nodes:
         yield f"The plan leaves {plural(found.idle_nodes, 'node')} idle: the first spares."
     if best:
@@ -54,8 +66,8 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
     for name, one in found.plans.items():
         if one and one is not best:
             job = one.plan.job
-            offer = OFFERS[name].format(job.training.global_batch_size)
-            speed = f"{percent(one.rate)} of the plan's speed on {job.cluster.num_gpus:,} GPUs"
+            offer = OFFERS[name].format(job.islands * job.training.global_batch_size)
+            speed = f"{percent(one.rate)} of the plan's speed on {job.num_gpus:,} GPUs"
             line = f"{offer}: {speed}: `--take {name}`."
             yield stacked(line, *_lines("  it", one), *_remarks(one))
 

@@ -328,6 +328,11 @@ class ClusterSpec(Spec):
         changed = {"groups": groups, "between_groups": between}
         return self if groups == self.groups else self.model_copy(update=changed)
 
+    def repeated(self, count: int, gb_per_s: float, latency_us: float) -> Self:
+        """So many of its groups, joined by a network of so many GB/s of a node."""
+        between = BetweenGroups(gb_per_s=gb_per_s, latency_us=latency_us)
+        return self.model_copy(update={"groups": self.groups * count, "between_groups": between})
+
     @property
     def text(self) -> str:
         """Its nodes, as `--cluster` takes them."""

@@ -6,11 +6,12 @@ island_count: islands of a cluster, by itself.
 island_job: the job of one of the islands of its cluster.
 state_bytes_per_param: bytes that an outer optimizer keeps of a parameter, on the GPU and the host.
 sync_of: the sync of the islands of a job, on its machine.
+whole_cluster: all islands of a job, a group each.
 with_outer: the machine with the syncs of a job's islands.
 with_rounds: the job with its local steps between syncs, by what one takes.
 """
 
-from trainplan.costmodel.outer.islands import island_count, island_job
+from trainplan.costmodel.outer.islands import island_count, island_job, whole_cluster
 from trainplan.costmodel.outer.of_job import (
     state_bytes_per_param,
     sync_of,

@@ -47,6 +47,14 @@ def island_job(job: Job) -> Job:
     )
 
 
+def whole_cluster(job: Job, island: ClusterSpec, idle_islands: int = 0) -> ClusterSpec:
+    """All islands of a job, and those that are left idle, each as large: a group of its own."""
+    outer = job.outer
+    if outer is None or outer.gb_per_s is None:
+        return island
+    return island.repeated(job.islands + idle_islands, outer.gb_per_s, outer.latency_us)
+
+
 def _alike(cluster: ClusterSpec) -> bool:
     return all(group == cluster.groups[0] for group in cluster.groups)
 

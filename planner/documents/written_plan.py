@@ -11,6 +11,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.outer import whole_cluster
 from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents.chosen import chosen_from_json
@@ -122,7 +123,8 @@ class Written:
     slack_fraction: float
     """The answer is the simplest layout whose step takes no more than this longer than the best."""
     searched: ClusterSpec
-    """The cluster of the search: nodes that the plan leaves idle are not in that of the job."""
+    """The cluster of the search: nodes that the plan leaves idle are not in that of the job, and of
+    islands each is a group."""
 
 
 class _Tried(BaseModel):
@@ -150,6 +152,10 @@ class _Ranked(BaseModel):
     rank: int
 
 
+class _OuterStep(BaseModel):
+    idle_islands: int = Field(default=0, ge=0, le=MOST_GPUS)
+
+
 class _Evidence(BaseModel):
     """The part of a plan document that is read here; other keys are left alone."""
 
@@ -157,6 +163,7 @@ class _Evidence(BaseModel):
     provenance: _Provenance = _Provenance()
     refused: Mapping[str, int] = {}
     candidates: tuple[_Ranked, ...] = ()
+    outer_step: _OuterStep | None = None
 
 
 def written(text: str) -> Written:
@@ -171,6 +178,8 @@ def written(text: str) -> Written:
     except ValidationError as error:
         first = first_complaint(error)
         raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
+    searched = _searched(job.cluster, evidence.certificate.objective)
+    idle = evidence.outer_step.idle_islands if evidence.outer_step else 0
     numbers = [candidate.rank for candidate in evidence.candidates]
     others = (chosen_from_json(with_candidate(text, number))[1] for number in numbers)
     names = dict.fromkeys((*evidence.provenance.choices, *evidence.refused))
@@ -194,7 +203,7 @@ def written(text: str) -> Written:
         objective=evidence.certificate.objective.name,
         slack_fraction=evidence.certificate.objective.slack_fraction,
         candidates=tuple(dict.fromkeys((layout, *others))),
-        searched=_searched(job.cluster, evidence.certificate.objective),
+        searched=whole_cluster(job, searched, idle),
     )
 
 

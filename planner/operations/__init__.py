@@ -4,6 +4,7 @@ checkpoint_move: what a checkpoint of one plan needs before another can load it.
 checkpoint_note: what the checkpoints of a launch can be loaded by.
 CheckpointMove: a checkpoint of one plan in the hands of another.
 loadable: what may differ from a layout that saved.
+Loadable: fields of layouts that may differ where one loads a checkpoint of another.
 Loads: as it is, after a command, weights alone, no, or not known.
 SAVE_STEPS: field of a reading, the steps between two saves.
 saves_of: how the run of a job is saved.
@@ -14,6 +15,7 @@ with_saves_read: a reading with what its launch says of saves.
 
 from trainplan.planner.operations.checkpoints import (
     CheckpointMove,
+    Loadable,
     Loads,
     checkpoint_move,
     checkpoint_note,

@@ -160,10 +160,15 @@ def _resharded(kind: Row, before: tuple[Job, Layout], later: tuple[Job, Layout])
         return _weights(kind, f"{', '.join(odd)}: not looked up")
     if "even_buckets" in kind and _bucket(*before) != _bucket(*later):
         changed.add("size of gradient buckets")
+    command = after["command"]
+    if before[0].islands != later[0].islands:
+        changed.add("number of islands")
+    if min(before[0].islands, later[0].islands) > 1:
+        command = after.get("of_islands", command)
     if not changed:
         return CheckpointMove("as it is", "", (), kind["source"])
     why = f"another {', '.join(sorted(changed))}"
-    return CheckpointMove("after", why, (after["command"],), kind["source"])
+    return CheckpointMove("after", why, (command,), kind["source"])
 
 
 def _bucket(job: Job, layout: Layout) -> float:

@@ -5,18 +5,19 @@ from collections import Counter
 from collections.abc import Iterable
 
 from trainplan.costmodel.base import SpecError, shortened
-from trainplan.costmodel.hardware import ClusterSpec, LinkSpec
+from trainplan.costmodel.hardware import DIGITS, ClusterSpec, LinkSpec
 
 OF_GROUP = re.compile(r"((?P<group>[A-Za-z0-9._-]+):)?(?P<nodes>\d{1,9})", re.ASCII)
 """`2`, `a100-sxm-80gb:2`, or `1:2` of the second group, counted from 0."""
 FORMS = "a number of nodes, GROUP:N, or the name of a node of its links"
 
 
-def left_of(cluster: ClusterSpec, lost: Iterable[str]) -> ClusterSpec:
+def left_of(cluster: ClusterSpec, lost: Iterable[str], *, islands: bool = False) -> ClusterSpec:
     """The cluster without the nodes that were lost.
 
     Each of `lost` is a number of nodes, of one group where it names it, or a node of the measured
-    links by its name. What joins groups goes where one is left.
+    links by its name. What joins groups goes where one is left. Where groups are equal `islands`, a
+    number is of the last one, and of those before where it has fewer.
 
     Raises:
         SpecError: A text is of no form, names no group or node or does not say which, or more
@@ -24,13 +25,15 @@ def left_of(cluster: ClusterSpec, lost: Iterable[str]) -> ClusterSpec:
     """
     texts, links = tuple(lost), cluster.links
     gone: Counter[int] = Counter()
-    names = set[str]()
+    names, unnamed = set[str](), 0
     for text in texts:
         if links is not None and text in links.nodes:
             if text in names:
                 raise SpecError(f"--lost {text}: the node is named twice: name it once")
             names.add(text)
             gone[_group_of(cluster, links.nodes.index(text))] += 1
+        elif islands and text.isascii() and text.isdigit() and len(text) <= DIGITS and int(text):
+            unnamed += int(text)
         else:
             group, nodes = _read(cluster, text)
             gone[group] += nodes
@@ -39,6 +42,10 @@ def left_of(cluster: ClusterSpec, lost: Iterable[str]) -> ClusterSpec:
             f"--lost {texts[0]}: the links of the cluster name its nodes: say which are lost, such "
             f"as --lost {links.nodes[0]}"
         )
+    for place in range(len(cluster.groups) - 1, -1, -1):
+        there = max(0, cluster.groups[place].num_nodes - gone[place])
+        taken = min(unnamed, there) if place else unnamed
+        gone[place], unnamed = gone[place] + taken, unnamed - taken
     for place, one in enumerate(cluster.groups):
         if gone[place] > one.num_nodes:
             raise SpecError(

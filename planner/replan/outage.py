@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.run_costs import goodput_of
 from trainplan.planner.operations import saves_of
-from trainplan.planner.replan.replan import Replan, Resumed
+from trainplan.planner.replan.replan import Replan, Resumed, Taken
 
-WayName = Literal["spare nodes", "wait", "go on", "go on after a command"]
+WayName = Literal[
+    "spare nodes",
+    "wait",
+    "go on",
+    "go on after a command",
+    "go on with fewer islands",
+    "go on without outer steps",
+]
+GO_ON: Mapping[WayName, Taken] = {
+    "go on": "best",
+    "go on with fewer islands": "fewer",
+    "go on without outer steps": "alone",
+    "go on after a command": "after",
+}
+"""Which plan of `Replan` each way is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +116,8 @@ class Outage:
     """That which loses least first; what is not known last. Empty: no node is lost."""
     spare: SpareWorth | None
     """Null where not one node is lost, or fewer train as fast."""
+    fastest: Taken = "best"
+    """Of plans that start at once: it loses least of them, whatever the times."""
 
     @property
     def first(self) -> WayName | None:
@@ -111,38 +128,41 @@ class Outage:
         return first.name if first and first.lost_s is not None else None
 
     @property
-    def plan(self) -> Literal["best", "after"] | None:
+    def plan(self) -> Taken | None:
         """Which plan of `Replan` to go on with; null: that before, once its nodes are there."""
         if self.first in ("spare nodes", "wait"):
             return None
-        return "after" if self.first == "go on after a command" else "best"
+        return GO_ON[self.first] if self.first else self.fastest
 
 
 def outage_of(found: Replan, stated: Stated) -> Outage:
     """What may be done until the lost nodes are back, and what each costs."""
     times, failures = stated.times(found.job), found.job.cluster.failures
-    lost = found.job.cluster.num_nodes + found.idle_nodes - found.left.num_nodes
-    if found.left.num_gpus < found.job.cluster.num_gpus:
+    lost = found.job.islands * found.job.cluster.num_nodes + found.idle_nodes
+    lost -= found.left.num_nodes
+    if found.left.num_gpus < found.job.num_gpus:
         lost = max(1, lost)  # of a node some GPUs
     spare_nodes = stated.spare_nodes
     if spare_nodes is None:
         spare_nodes = found.idle_nodes + (failures.spare_nodes if failures else 0)
     if lost < 1:
-        return Outage(lost, spare_nodes, times, (), None)
+        return Outage(lost, spare_nodes, times, (), None, found.fastest)
     restart = times.restart_s
     every = [Way("wait", _sum(times.repair_s, restart), 1.0)]
     if spare_nodes >= lost:
         every.append(Way("spare nodes", restart, 1.0, least_repair_s=0.0))
-    if found.best:
-        every.append(_going_on("go on", found.best, restart))
-    if found.best and found.after:
-        another = _going_on("go on after a command", found.after, restart)
-        every.append(replace(another, least_repair_s=_break_even_s(every[-1], another)))
+    for name, taken in GO_ON.items():
+        if one := found.plans[taken]:
+            way = _going_on(name, one, restart)
+            if taken == "after" and found.best:
+                at_once = _going_on("go on", found.best, restart)
+                way = replace(way, least_repair_s=_break_even_s(at_once, way))
+            every.append(way)
     every = [replace(one, lost_s=_lost_s(one, times)) for one in every]
     every.sort(key=lambda one: math.inf if one.lost_s is None else one.lost_s)
     odds = times.repair_s / failures.mtbf_node_s if failures and times.repair_s else None
     spare = spare_worth(found, odds) if lost == 1 else None
-    return Outage(lost, spare_nodes, times, tuple(every), spare)
+    return Outage(lost, spare_nodes, times, tuple(every), spare, found.fastest)
 
 
 def _going_on(name: WayName, resumed: Resumed, restart_s: float | None) -> Way:
@@ -194,12 +214,12 @@ def spare_worth(found: Replan, odds: float | None) -> SpareWorth | None:
     time, as nodes fail each by itself: Barlow and Proschan, Mathematical Theory of Reliability,
     1965, chapter 5.
     """
-    loading = [one.rate for one in (found.best, found.after) if one]
+    loading = [one.rate for name in GO_ON.values() if (one := found.plans[name])]
     meanwhile = max(loading, default=0.0)
     fewer = max(meanwhile, found.anew.rate if found.anew else 0.0)
     if fewer >= 1:
         return None
-    nodes = found.job.cluster.num_nodes
+    nodes = found.job.islands * found.job.cluster.num_nodes
     away = None if odds is None else -math.expm1(-nodes * math.log1p(odds))
     least = (1 - fewer) / (1 - meanwhile)
     return SpareWorth(least, away, None if away is None else away > least)

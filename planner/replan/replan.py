@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal, get_args
 
 from trainplan.costmodel.base import PlanError
@@ -15,9 +16,10 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.run_costs import refuse_endless
 from trainplan.planner.cases import Case, with_batch, with_setting
-from trainplan.planner.operations import CheckpointMove, Loads, checkpoint_move, loadable
-from trainplan.planner.plan import Candidate, Plan, Spent, Tried
+from trainplan.planner.operations import CheckpointMove, Loadable, Loads, checkpoint_move, loadable
+from trainplan.planner.plan import Candidate, OuterStep, Plan, Spent, Tried
 from trainplan.planner.questions import estimate, search
+from trainplan.planner.replan.islands import on_islands, parts_left
 from trainplan.planner.replan.kept import batches_near, elapsed_s, held_choices, kept_plan, parts_of
 from trainplan.planner.space import Choice
 from trainplan.planner.work import ALONE, Budget, Workers
@@ -28,7 +30,7 @@ or its weights alone are loaded, and moments start anew."""
 EXPANDED_FOR_UNEVEN = 8
 """Layouts opened for uneven stages where no even ones fit: they take ten times as long to search.
 """
-Taken = Literal["best", "after", "anew", "batch"]
+Taken = Literal["best", "after", "anew", "batch", "fewer", "alone"]
 """Which plan of a `Replan`."""
 CHANGES = "changes the training"
 EVERY = frozenset(Layout.model_fields)
@@ -86,6 +88,18 @@ class Replan:
     saved: Saved
     idle_nodes: int = 0
     """That the plan before leaves idle: of `left`, or lost."""
+    fewer: Resumed | None = None
+    """Of islands, the fastest with some of them idle; null: none is."""
+    alone: Resumed | None = None
+    """Of islands, one alone without outer steps; null: none is, or it is `best`."""
+    undivided: tuple[int, ...] = ()
+    """Numbers of islands among which the global batch does not divide."""
+
+    @property
+    def fastest(self) -> Taken:
+        """Of plans that start at once; of equals the first."""
+        names: tuple[Taken, ...] = ("best", "fewer", "alone")
+        return max(names, key=lambda name: one.rate if (one := self.plans[name]) else 0.0)
 
     @property
     def plans(self) -> dict[Taken, Resumed | None]:
@@ -111,6 +125,9 @@ def replan(
     The global batch stays, unless another is stated. What is left has `idle_nodes` that the plan
     does not use, or they are lost.
 
+    Of islands, of which `left` has one in each group, it is the fastest with all of them, as large
+    as the smallest; `fewer` and one `alone` leave some idle. Batches are those of all islands.
+
     Raises:
         PlanError: The layout is not legal for the job, the job is none for the cluster, or nodes of
             the plan fail so often that its run does not end.
@@ -118,7 +135,10 @@ def replan(
     refuse_endless(case.job)
     priced = estimate(case.job, layout, case.measured, memory_margin=case.margin)
     before = Candidate(rank=1, layout=layout, estimate=priced)
-    question = _Question(case, before, left, budget, workers, saved, batch)
+    question, *others = (
+        _Question(case, before, island, budget, workers, saved, batch, count)
+        for count, island in parts_left(case.job, left)
+    )
     fields = None if saved == "weights" else loadable(case.job, layout)
     best = second = anew = other = None
     if fields is None:
@@ -137,13 +157,57 @@ def replan(
             second = replace(second, restarts=2)
         if second and not best:
             best, own = second, fields.after
-        if best and batch is None:
+        if batch is None and (best or others):
             other = question.with_another_batch(own, best)
         if not second:  # than which it is hardly faster
             anew = question.fastest(EVERY)
     after, anew = _if_faster(second, best), _if_faster(anew, best, second)
-    rate = _speed(case.job, before)
-    return Replan(case.job, before, left, rate, best, after, anew, other, saved, idle_nodes)
+    found = Replan(
+        case.job,
+        before,
+        left,
+        _speed(case.job, before),
+        best,
+        after,
+        anew,
+        other,
+        saved,
+        idle_nodes,
+    )
+    return _with_fewer(found, (question, *others), fields) if others else found
+
+
+def _with_fewer(found: Replan, questions: Sequence[_Question], fields: Loadable | None) -> Replan:
+    """With plans that leave islands idle, and batches that divide among fewer of them."""
+    free, stages = EVERY, tuple(range(4))
+    if fields:
+        free = fields.as_it_is if fields.under_the_first else fields.after
+        stages = fields.zero_stages
+    fewer, batches, alone = list[Resumed](), [found.batch], None
+    for one in questions[1:]:
+        plan = one.fastest(free, stages)
+        if fields:
+            plan = _loading(plan, "as it is", "after")
+        if one.islands == 1:
+            alone = plan
+            continue
+        if plan:
+            fewer.append(plan)
+        if fields and one.batch is None:
+            batches.append(one.with_another_batch(free, plan))
+    most = max(fewer, key=_tokens_per_s, default=None)
+    other = max(filter(None, batches), key=_tokens_per_s, default=None)
+    return replace(
+        found,
+        fewer=most,
+        alone=alone,
+        batch=_if_faster(other, found.best, most),
+        undivided=tuple(one.islands for one in questions if one.changed is None),
+    )
+
+
+def _tokens_per_s(one: Resumed) -> float:
+    return one.tokens_per_s
 
 
 def _loading(found: Resumed | None, *loads: Loads) -> Resumed | None:
@@ -166,14 +230,19 @@ class _Question:
     workers: Workers
     saved: Saved
     batch: int | None
+    islands: int
+    """Each on `left`; 1: without outer steps."""
     bucket_mb: float | None = None
     """Size that gradient buckets are to have; null: as the job says."""
 
     @property
-    def changed(self) -> Case:
-        """With the stated batch and buckets, on the cluster of the plan before."""
-        case = self.case if self.batch is None else with_batch(self.case, self.batch)
-        return with_setting(case, "bucket_mb", self.bucket_mb) if self.bucket_mb else case
+    def changed(self) -> Case | None:
+        """With the stated batch, islands and buckets, on the cluster of the plan before.
+
+        Null: the batch does not divide among the islands.
+        """
+        case = on_islands(self.case, self.islands, self.batch)
+        return with_setting(case, "bucket_mb", self.bucket_mb) if case and self.bucket_mb else case
 
     def fastest(
         self, free: frozenset[str], zero_stages: Sequence[int] = range(4)
@@ -183,19 +252,21 @@ class _Question:
         Its stages are even, those of the plan, or uneven where no even ones fit. Layouts that keep
         the plan's degrees fill parts that a search of a large cluster leaves out.
         """
-        layout = self.before.layout
-        parts = parts_of(self.case.job.cluster, layout, self.left)
-        kept = kept_plan(self.changed, layout, parts, free)
+        layout, case = self.before.layout, self.changed
+        if case is None:
+            return None
+        parts = parts_of(case.job.cluster, layout, self.left)
+        kept = kept_plan(case, layout, parts, free)
         found, proved = None, True
         if layout.stages is None or "stages" in free:
-            found, proved = self._searched(held_choices(layout, free, zero_stages))
+            found, proved = self._searched(case.job, held_choices(layout, free, zero_stages))
         plans = [one for one in (kept, found) if one]
         if not plans:
             return None
         best = min(plans, key=lambda one: elapsed_s(one.job, one.best))
         return self._resumed(best, proved=proved)
 
-    def _searched(self, held: Sequence[Choice]) -> tuple[Plan | None, bool]:
+    def _searched(self, job: Job, held: Sequence[Choice]) -> tuple[Plan | None, bool]:
         """The best plan, and whether it is proved, or that there is none."""
         own = self.case.options
         fixed = {choice.field for choice in own.fix}
@@ -209,7 +280,7 @@ class _Question:
             }
         )
         split = options.model_copy(update={"tries_uneven": EXPANDED_FOR_UNEVEN})
-        job = self.changed.job.model_copy(update={"cluster": self.left})
+        job = job.model_copy(update={"cluster": self.left})
         for tried in (options, split):
             try:
                 found = search(job, tried, self.budget, self.case.measured, self.workers)
@@ -220,12 +291,22 @@ class _Question:
                 return plan, tried is options and found.certificate.optimal
         return None, True
 
-    def with_another_batch(self, free: frozenset[str], best: Resumed) -> Resumed | None:
-        """The plan's degrees with the nearest batches that fill more of what is left."""
-        found, free, layout = best, free & DEGREES, self.before.layout
-        for batch, part in batches_near(self.case.job, layout, self.left):
-            case = with_batch(self.case, batch)
-            below = _tokens(case.job) / found.tokens_per_s / (1 + GAIN)
+    def with_another_batch(self, free: frozenset[str], best: Resumed | None) -> Resumed | None:
+        """The plan's degrees with the nearest batches that fill more of what is left.
+
+        Of another number of islands that of each as it was, too.
+        """
+        found, free, layout, job = best, free & DEGREES, self.before.layout, self.case.job
+        own = job.training.global_batch_size
+        each = on_islands(self.case, self.islands, self.islands * own)
+        assert each is not None, "a multiple divides"
+        near = batches_near(job, layout, self.left)
+        if self.islands != job.islands:
+            parts = islice(parts_of(job.cluster, layout, self.left), 1)
+            near = [*((own, part) for part in parts), *near]
+        for batch, part in near:
+            case = with_batch(each, batch)
+            below = _tokens(case.job) / found.tokens_per_s / (1 + GAIN) if found else math.inf
             if plan := kept_plan(case, layout, [part], free, below):
                 found = self._resumed(plan, proved=True)
         return None if found is best else found
@@ -237,8 +318,12 @@ class _Question:
             move = replace(move, loads="as it is", why="saved so that it reshards", commands=())
         if self.bucket_mb and move.loads == "as it is":
             move = replace(move, why=f"bucket_mb={self.bucket_mb:g} keeps gradient buckets alike")
-        before, after = (one.training.global_batch_size for one in (self.case.job, plan.job))
+        jobs = (self.case.job, plan.job)
+        before, after = (one.islands * one.training.global_batch_size for one in jobs)
         changes = [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
+        if self.islands != self.case.job.islands:
+            now = f"{self.islands} islands" if self.islands > 1 else "one, without outer steps,"
+            changes.append(f"{CHANGES}: {now} in place of {self.case.job.islands} islands")
         if before != after:
             changes.append(f"{CHANGES}: {after:,} sequences a step in place of {before:,}")
         cluster = plan.job.cluster
@@ -249,7 +334,9 @@ class _Question:
         job = plan.job.model_copy(update={"cluster": cluster})
         on, step_s = context_for(job, self.case.measured), plan.best.estimate.step_time_s
         spent = Spent.of(on, plan.best.layout, step_s)
+        joined = OuterStep.of(job, on.machine, plan.best.estimate)
         own: dict[str, object] = {"job": job, "notes": (*changes, *plan.notes), "spent": spent}
+        own["outer_step"] = joined
         certificate = plan.certificate
         if not certificate.objective.tried:  # the nodes that it leaves idle are known by it
             tried = Tried.of(cluster, step_s, step_s), Tried.of(self.left, math.inf, step_s)

@@ -103,6 +103,26 @@ def test_another_of_its_plans_may_be_taken(made, tmp_path):
     assert "nothing is written" in done.err
 
 
+def test_islands_go_on_with_fewer_of_them(tmp_path):
+    path, later = tmp_path / "plan.json", tmp_path / "next.json"
+    job = ("--model", "llama3.2-1b", "--cluster", "6x2:h100-sxm", "--seq-length", "1024")
+    held = ("--global-batch-size", "48", "--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1")
+    outer = ("--runtime", "torchtitan", "--allow", "diloco", "--islands", "3")
+    assert plan("search", *job, *held, *outer, *QUICK, "--output", path).code == 0
+    done = plan("replan", path, "--lost", "1", *TIMES, "--take", "fewer", "--output", later)
+    assert "Islands left of 3: 1 of 1 node, 2 of 2 nodes." in done.out
+    assert "go on with one island alone" in done.out
+    assert json.loads(later.read_text())["outer"]["islands"] == 2
+    assert plan("export", later, "--output-dir", tmp_path / "launch").code == 0
+    two = plan("replan", path, "--lost", "2", "--json")
+    assert "of one island after another" in two.err
+    assert [one["num_nodes"] for one in two.json["left"]["groups"]] == [2, 2]
+    named = plan("replan", path, "--lost", "0:1", "--lost", "1:1", "--json").json
+    assert [one["num_nodes"] for one in named["left"]["groups"]] == [1, 1, 2]
+    assert named["fewer"] is None
+    assert (named["lost_nodes"], named["alone"]["plan"]["outer"]) == (2, None)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
