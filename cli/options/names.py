@@ -112,15 +112,15 @@ RUNTIMES = with_plugins(
 megatron-lm megatron-bridge nemo megatron-deepspeed megatron-zero-bubble torchtitan accelerate
 deepspeed arctic-training fsdp2 llm-foundry-fsdp fms-fsdp maxtext nanotron torch-eager transformers
 zero-topo zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar harmony
-se-moe megatron-dualpipe tutel
+se-moe megatron-dualpipe tutel fsmoe
 """),
 )
 RUNTIME_OPTIONS = _names("""
 attention=flash|flash2|triton|unfused dropout=true|false cross_entropy=unfused|jit|fused
 compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
 overlap_param_gather=true|false bucket_mb=N overlap_tp_comm=true|false overlap_moe_a2a=true|false
-delay_wgrad=true|false overlap_shared_experts=true|false microbatch_group_size=N|least|double
-fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp
+delay_wgrad=true|false overlap_shared_experts=true|false moe_chunks=1|2|4|8
+microbatch_group_size=N|least|double fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp
 moe_dispatcher=alltoall|allgather|deepep|hybridep|ncclep|hierarchical
 moe_dispatch_dtype=bf16|fp8|mxfp8
 deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8 gradient_bits=4

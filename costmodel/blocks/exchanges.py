@@ -7,12 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.host import Launches
-from trainplan.costmodel.blocks.lanes import Computed, exposed_seconds, paired_seconds, share_alone
+from trainplan.costmodel.blocks.lanes import (
+    Computed,
+    chunked_seconds,
+    exposed_of_pair,
+    exposed_seconds,
+    share_alone,
+)
 from trainplan.costmodel.blocks.parts import Part, PassSeconds, Shapes
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import group
-from trainplan.costmodel.kernels import sum_columns
+from trainplan.costmodel.kernels import ForwardBackward, sum_columns
 from trainplan.costmodel.layouts import num_microbatches
 
 
@@ -68,9 +74,10 @@ def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches
     """A layer whose exchanges run beside the opposite pass of another micro batch.
 
     Each exchange runs beside the compute that stands across from it, or the launches of that where
-    the host takes longer; passes that run alone hide nothing. `part` has its exchanges as they are
-    where nothing but `expert_overlap_contention` of them is left.
-    Source: `paired_seconds` and `share_alone`.
+    the host takes longer; passes that run alone hide nothing. What both leave is half of either, as
+    far as it has an exchange, so that neither gets longer than it is without overlap, nor shorter
+    where more is sent. `part` has `expert_overlap_contention` of its exchanges.
+    Source: `exposed_of_pair` and `share_alone`.
     """
     if slots is None or not shapes.traits.experts.overlaps:
         return part
@@ -85,24 +92,44 @@ def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches
     def left(one: FloatColumn, weight: FloatColumn, other: FloatColumn) -> FloatColumn:
         own = weight * delayed
         computed = Computed(one - own, own, other)
-        seconds = paired_seconds(there / 2, back / 2, computed, contention)
-        return seconds - one - other
+        return exposed_of_pair(there / 2, back / 2, computed, contention)
 
     exposed = left(slots.backward * behind, slots.weight * behind, slots.forward * ahead)
     exposed = exposed + left(
         (1 - slots.backward) * behind, slots.other_weight * behind, (1 - slots.forward) * ahead
     )
     alone = share_alone(table.pp, table.vpp, num_microbatches(shapes.job, table))
-    both = np.maximum(there + back, np.finfo(float).tiny)
-
-    def mean(whole: FloatColumn) -> FloatColumn:
-        return (1 - alone) * exposed * whole / both + alone * whole
-
+    own = np.minimum(back, exposed / 2)
     return replace(
         part,
-        forward=replace(forward, ep_comm=mean(there)),
-        backward=replace(backward, ep_comm=mean(back)),
+        forward=replace(forward, ep_comm=(1 - alone) * (exposed - own) + alone * there),
+        backward=replace(backward, ep_comm=(1 - alone) * own + alone * back),
     )
+
+
+def chunked_exchanges(
+    shapes: Shapes, exchange: FloatColumn, gather: FloatColumn, experts: ForwardBackward
+) -> ForwardBackward:
+    """Seconds that dispatch and combine in chunks add to the experts between them, in both passes.
+
+    `exchange` and its `gather` over etp are those of one chunk. While chunks are sent, the experts
+    of others lose `expert_overlap_contention` of their seconds.
+    Source: `chunked_seconds`; Pan et al., FSMoE, arXiv:2501.10714, whose gathers inside nodes are a
+    lane of their own.
+    """
+    traits, contention = shapes.traits.experts, shapes.machine.constants.expert_overlap_contention
+    chunks, wire = traits.chunks, exchange + gather
+    slowed = contention * (1 - 1 / chunks) * 2 * wire
+
+    def left(compute: FloatColumn) -> FloatColumn:
+        between = ("gpu", compute / chunks + slowed)
+        outer, inner = ("wire", exchange), ("links", gather)
+        stages: tuple[tuple[str, FloatColumn], ...] = (outer, inner, between, inner, outer)
+        if not traits.gathers_on_own_lane:
+            stages = ("wire", wire), between, ("wire", wire)
+        return np.maximum(0.0, chunked_seconds(chunks, stages) - compute)
+
+    return ForwardBackward(left(experts.forward), left(experts.backward), experts.weight)
 
 
 def overlapped_with_shared(shapes: Shapes, part: Part, shared: Part, exchange: FloatColumn) -> Part:

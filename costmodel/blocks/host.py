@@ -87,7 +87,8 @@ def moe_launches(shapes: Shapes) -> Launches:
     What the GPU idles then grows with what the host launches after the wait, none of it from a
     graph: those hold what comes before. An exchange beside compute takes a layer apart: each part
     has a stream, events and a run of autograd of its own, and what that takes is the release's.
-    Shared experts are half of a dense layer, with its collectives.
+    Shared experts are half of a dense layer, with its collectives; each chunk of the tokens after
+    the first is launched as experts are that run again.
     Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known;
     `models/common/model_chunk_schedule_plan.py`, TransformerLayerSchedulePlan.
     """
@@ -98,7 +99,8 @@ def moe_launches(shapes: Shapes) -> Launches:
     moe = shapes.job.model.moe
     assert moe is not None
     shared = bool(moe.shared_expert_intermediate_size)
-    more = (0.5 * shared + LATENT * bool(moe.latent_size)) * constants.host_dense
+    chunks = (traits.experts.chunks - 1) * RELAUNCHED["moe"][1]
+    more = (0.5 * shared + LATENT * bool(moe.latent_size) + chunks) * constants.host_dense
     parallel = np.where(shapes.table.tp > 1, constants.host_tp, 0.0)
     pace = shapes.machine.host_factor * release.experts
     pace *= release.overlapped if traits.experts.overlaps else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +25,15 @@ class Computed:
 def exposed_seconds(exchange: FloatColumn, compute: FloatColumn, contention: float) -> FloatColumn:
     """Seconds that an exchange adds to compute which starts with it on the other lane.
 
-    Source: `paired_seconds` of one exchange.
+    Source: `exposed_of_pair` of one exchange.
     """
     return np.maximum(contention * exchange, exchange - compute)
 
 
-def paired_seconds(
+def exposed_of_pair(
     first: FloatColumn, second: FloatColumn, computed: Computed, contention: float
 ) -> FloatColumn:
-    """Seconds of two exchanges beside compute of two micro batches, from one meeting to the next.
+    """Seconds that two exchanges add to compute of two micro batches until they meet again.
 
     Wire: `first`, `second`. Compute: behind, weights, ahead. `second` waits for `behind`, `ahead`
     for `first`; both lanes start together and the next half waits for both. While the wire is busy
@@ -42,10 +43,28 @@ def paired_seconds(
     a layer's two micro batches meet twice: before the dispatch of one, where the experts run
     backward and then forward, and before its combine, where the mixers do.
     """
-    slower = contention * (first + second)
-    compute = computed.behind + computed.weights + computed.ahead + slower
-    waits = first + np.maximum(second, computed.ahead + contention * second)
-    return np.maximum(np.maximum(compute, waits), computed.behind + contention * first + second)
+    compute = computed.behind + computed.weights + computed.ahead
+    waits = first + np.maximum(second, computed.ahead + contention * second) - compute
+    sends = contention * first + second - (computed.weights + computed.ahead)
+    return np.maximum(np.maximum(contention * (first + second), waits), sends)
+
+
+def chunked_seconds(chunks: int, stages: Sequence[tuple[str, FloatColumn]]) -> FloatColumn:
+    """Seconds of chunks that each pass through the same stages, on lanes.
+
+    A stage is its lane and the seconds of one chunk. A lane takes all chunks through one of its
+    stages before any through the next.
+    Source: derived; Hwang et al., Tutel, arXiv:2206.03382, section 3.3, and microsoft/tutel
+    `impls/overlap.py`, a2a_ffn_overlap_forward, which sends all chunks before any comes back; with
+    one wire and one GPU no order of the lanes is faster.
+    """
+    ends = [np.zeros(())] * chunks
+    free: dict[str, FloatColumn] = {}
+    for lane, seconds in stages:
+        for number in range(chunks):
+            start = np.maximum(ends[number], free.get(lane, np.zeros(())))
+            ends[number] = free[lane] = start + seconds
+    return ends[-1]
 
 
 def share_alone(pp: IntColumn, vpp: IntColumn, microbatches: IntColumn) -> FloatColumn:

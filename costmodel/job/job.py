@@ -116,6 +116,8 @@ class RuntimeOptions(Spec):
     """With `overlap_moe_a2a`: weight gradients run behind what sends the gradient of an input."""
     overlap_shared_experts: bool | None = None
     """Shared experts run on a stream of their own, beside the exchange of tokens."""
+    moe_chunks: Literal[1, 2, 4, 8] | None = None
+    """Chunks of the tokens of a rank: while one is with its experts, others are sent."""
     microbatch_group_size: MicrobatchGroup | None = None
     """Micro batches that pass through one virtual stage in a row under the interleaved schedule:
     as few as run where they do not fill groups of pp, twice pp, or a number; null: pp."""

@@ -2,9 +2,9 @@
 
 Most are DeepSpeed with what the method may keep where, and the program of its step that
 `copy_streams.METHODS` has; ZERO_TOPO is DeepSpeed with shard groups by state, DUALPIPE
-Megatron-Bridge with another schedule, TUTEL Megatron-LM with another exchange of experts. What else
-a publication changes (chunks of PatrickStar, numbers of blocks of ProTrain) is no choice of the
-search.
+Megatron-Bridge with another schedule, TUTEL and FSMOE Megatron-LM with other exchanges of experts.
+What else a publication changes (chunks of PatrickStar, numbers of blocks of ProTrain) is no choice
+of the search.
 """
 
 from dataclasses import replace
@@ -71,6 +71,16 @@ def method_has_one_micro_batch(job: Job, table: LayoutTable) -> BoolColumn:
 def method_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """It is about experts."""
     return np.full(len(table), job.model.moe is None)
+
+
+@rule(
+    "ep etp",
+    "moe_chunks needs experts on more than one rank: use ep or etp > 1, or leave the option out",
+    "derived",
+)
+def chunks_need_an_exchange(job: Job, table: LayoutTable) -> BoolColumn:
+    """There is nothing to send while others are multiplied."""
+    return np.asarray(table.ep * table.etp == 1)
 
 
 def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
@@ -176,6 +186,8 @@ ZERO_TOPO = replace(
     ),
     rules=tuple(one for one in DEEPSPEED.rules if one not in OF_GROUPS),
 )
+REPLACED = ("moe_dispatcher", "overlap_moe_a2a", "delay_wgrad", "overlap_shared_experts")
+"""Exchanges and overlaps of Megatron Core that those of Tutel take the place of."""
 DUALPIPE = replace(
     MEGATRON_BRIDGE,
     name="megatron-dualpipe",
@@ -190,21 +202,40 @@ DUALPIPE = replace(
     ),
 )
 """With `overlap_moe_a2a` the exchange of a pass runs beside the other pass of its pair, as in
-Megatron's interleaved passes; those that warm up and drain without a partner are priced alike."""
+Megatron's interleaved passes; those that warm up and drain without a partner hide nothing."""
 TUTEL = replace(
     MEGATRON_LM,
     name="tutel",
     version="microsoft/tutel @82af7aad",
-    method="exchanges of experts in two steps, inside nodes and then between them",
+    method="experts of some chunks of the tokens beside the exchange of others, in two steps",
     experts=replace(MEGATRON_LM.experts, starts_by_rank=True, narrow=()),
     settings=(
-        *(one for one in MEGATRON_LM.settings if one.name != "moe_dispatcher"),
+        *(one for one in MEGATRON_LM.settings if one.name not in REPLACED),
         Setting("moe_dispatcher", "hierarchical", "--use_2dh", links_experts, rank=None),
+        *(
+            Setting(
+                "moe_chunks",
+                chunks,
+                "--a2a_ffn_overlap_degree",
+                links_experts,
+                rank=None,
+                idle=chunks_need_an_exchange,
+            )
+            for chunks in (2, 4, 8)
+        ),
     ),
     stated=tuple(one for one in MEGATRON_LM.stated if one.name != "moe_dispatcher"),
 )
-"""Tutel's exchange in Megatron-LM's layers; the starts of exchanges between nodes grow with the
-ranks that they join, which is what two steps save."""
+"""Tutel's exchange in Megatron-LM's layers, in chunks and inside nodes before it goes between them;
+the starts of exchanges between nodes grow with the ranks that they join, which is what two steps
+save."""
+FSMOE = replace(
+    TUTEL,
+    name="fsmoe",
+    version="Pan et al., arXiv:2501.10714",
+    method="as Tutel, with gathers inside nodes beside the all-to-all of other chunks",
+    experts=replace(TUTEL.experts, gathers_on_own_lane=True),
+)
 METHOD_RUNTIMES = (
     ZERO_TOPO,
     ZERO_OFFLOAD_DELAYED,
@@ -217,5 +248,6 @@ METHOD_RUNTIMES = (
     SE_MOE,
     DUALPIPE,
     TUTEL,
+    FSMOE,
 )
 """Those that no runtime has."""

@@ -20,6 +20,7 @@ CHOSEN: Mapping[str, Callable[[RuntimeTraits], object]] = MappingProxyType(
         "overlap_moe_a2a": lambda one: one.experts.overlaps,
         "delay_wgrad": lambda one: one.experts.delays_weights,
         "overlap_shared_experts": lambda one: one.experts.overlaps_shared,
+        "moe_chunks": lambda one: one.experts.chunks,
         "moe_dispatcher": lambda one: one.experts.dispatcher,
         "cp_comm_type": lambda one: one.communication.context_exchange,
     }

@@ -86,7 +86,9 @@ def settings_of(
     """Settings of a run as `--option` takes them, and whether a layout can notice each."""
     attention = "unfused" if traits.kernels.attention == "unfused" else "flash"
     sharded, routed = one.tp > 1, one.ep > 1
-    alongside = [("overlap_shared_experts=true", routed)] if traits.experts.overlaps_shared else []
+    experts = traits.experts
+    alongside = [("overlap_shared_experts=true", routed)] if experts.overlaps_shared else []
+    alongside += [(f"moe_chunks={experts.chunks}", routed)] * (experts.chunks > 1)
     return (
         (f"attention={attention}", True),
         (f"cuda_graph={traits.host.cuda_graph}", True),

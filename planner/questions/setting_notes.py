@@ -18,6 +18,7 @@ OF_EXPERTS = (
     "overlap_moe_a2a",
     "overlap_shared_experts",
     "delay_wgrad",
+    "moe_chunks",
     "routing",
     "moe_capacity_factor",
     "moe_pad_to_capacity",

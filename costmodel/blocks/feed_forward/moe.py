@@ -10,7 +10,7 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.activations import with_output_gate
-from trainplan.costmodel.blocks.exchanges import overlapped_with_shared
+from trainplan.costmodel.blocks.exchanges import chunked_exchanges, overlapped_with_shared
 from trainplan.costmodel.blocks.feed_forward.exchange import dispatch_and_combine, routing_maps
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.products import expert_kernels, expert_products
@@ -26,30 +26,30 @@ def moe_part(shapes: Shapes) -> Part:
     Source: Megatron Core MoE, arXiv:2504.14960, section 3 (parallel folding): experts have their
     own (etp, ep) mapping; tokens are cut over tp by sequence parallelism before dispatch.
     """
-    routing = routing_of(shapes)
+    routing, chunks = routing_of(shapes), shapes.traits.experts.chunks
     experts = expert_products(shapes, routing)
     exposed = shapes.machine.constants.expert_overlap_contention
     hidden = exposed if shapes.traits.experts.overlaps else 1.0
-    exchange, gather = dispatch_and_combine(shapes, routing)
-    transfer = 2 * (exchange + gather) * hidden
+    exchange, gather = dispatch_and_combine(shapes, routing.in_chunks(chunks))
     maps = routing_maps(shapes, routing) * hidden
     router = _router(shapes, routing)
     activation, passes, passes_backward = expert_kernels(shapes, routing)
+    between = ForwardBackward(
+        experts.forward + passes, experts.backward + passes_backward, experts.weight
+    )
+    sent = back = 2 * (exchange + gather) * hidden
+    if chunks > 1:
+        added = chunked_exchanges(shapes, exchange, gather, between)
+        sent, back = added.forward, added.backward
     forward = pass_seconds(
-        shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=transfer + maps
+        shapes.size, gemm=experts.forward + router, elementwise=passes, ep_comm=sent + maps
     )
     backward = pass_seconds(
-        shapes.size,
-        gemm=experts.backward + 2 * router,
-        elementwise=passes_backward,
-        ep_comm=transfer,
+        shapes.size, gemm=experts.backward + 2 * router, elementwise=passes_backward, ep_comm=back
     )
     inner, act_bytes = saved_bytes(shapes, routing)
     act = Module("moe_act", activation, act_bytes, inside="moe")
     tail = pass_seconds(shapes.size)
-    between = ForwardBackward(
-        experts.forward + passes, experts.backward + passes_backward, experts.weight
-    )
     part = Part(forward, backward, experts.weight + router, inner, (act,), tail, between)
     if routing.moe.latent_size:
         part += _latent(shapes, routing, routing.moe.latent_size)

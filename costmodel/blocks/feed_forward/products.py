@@ -45,8 +45,10 @@ _DeepepManager, get_permuted_hidden_states_by_experts.
 
 
 def expert_products(shapes: Shapes, routing: Routing) -> ForwardBackward:
-    """Grouped products of all local experts."""
-    machine = shapes.machine
+    """Grouped products of all local experts, of each chunk of the tokens anew."""
+    machine, chunks = shapes.machine, shapes.traits.experts.chunks
+    if chunks > 1:
+        routing = routing.in_chunks(chunks)
     rate = grouped_rate(machine.linear, weight_gradient=False)
     weight_rate = grouped_rate(machine.linear, weight_gradient=True)
     h = np.zeros(shapes.size) + routing.hidden
@@ -64,6 +66,8 @@ def expert_products(shapes: Shapes, routing: Routing) -> ForwardBackward:
     forward = sum_columns(grouped(first, m, n, k) for n, k in shapes_nk)
     inputs = sum_columns(grouped(rate, m, k, n) for n, k in shapes_nk)
     weight = sum_columns(grouped(weight_rate, m_weights, n, k) for n, k in shapes_nk)
+    if chunks > 1:
+        forward, inputs, weight = (chunks * one for one in (forward, inputs, weight))
     return ForwardBackward(forward, inputs + weight, weight)
 
 

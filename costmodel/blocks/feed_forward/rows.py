@@ -1,6 +1,8 @@
 """Rows that experts see, and what of them is kept for the backward pass."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +37,12 @@ class Routing:
     """Of the fullest rank and node, over those of balanced tokens."""
     hidden: int
     """Width of a row."""
+
+    def in_chunks(self, chunks: int) -> Routing:
+        """Rows of one of so many chunks of the tokens."""
+        parts = (self.local_tokens, self.rows, self.sent_rows)
+        tokens, rows, sent = (one / chunks for one in parts)
+        return replace(self, local_tokens=tokens, rows=rows, sent_rows=sent)
 
 
 def routing_of(shapes: Shapes) -> Routing:

@@ -76,12 +76,6 @@ def groups_are_of_pp(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.schedule != INTERLEAVED) | ~larger_groups(job, table))
 
 
-@rule("pp", "delayed weight gradients hide messages of a pipeline alone", "derived")
-def weights_hide_messages(job: Job, table: LayoutTable) -> BoolColumn:
-    """An overlapped exchange hides behind all compute of a layer anyhow."""
-    return np.asarray(table.pp == 1)
-
-
 @rule(
     "tp",
     "the search tries overlap_shared_experts without tensor parallelism alone",
@@ -324,7 +318,6 @@ DELAYED_WEIGHTS = Setting(
     lacks=_with_overlapped_exchange,
     rules=_rules_of_delay,
     rank=None,
-    idle=weights_hide_messages,
     level="all",
 )
 """Twin br-q30-16h100-overlap-a2a of the measured runs: no difference without a pipeline."""

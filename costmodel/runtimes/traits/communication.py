@@ -61,6 +61,10 @@ class Experts:
     """The expert all-to-all runs beside compute, in part."""
     overlaps_shared: bool = False
     """It runs beside the shared experts, in part."""
+    chunks: int = 1
+    """Parts of a rank's tokens that are sent, multiplied and brought back one behind the other."""
+    gathers_on_own_lane: bool = False
+    """Gathers over `etp` run beside the all-to-all of other chunks."""
     delays_weights: bool = False
     """Weight gradients of a layer run behind what sends the gradient of its input."""
     dispatcher: Dispatcher = "alltoall"
@@ -86,6 +90,7 @@ class Experts:
             self,
             overlaps=stated_or(options.overlap_moe_a2a, self.overlaps),
             overlaps_shared=stated_or(options.overlap_shared_experts, self.overlaps_shared),
+            chunks=stated_or(options.moe_chunks, self.chunks),
             delays_weights=stated_or(options.delay_wgrad, self.delays_weights),
             dispatcher=stated_or(options.moe_dispatcher, self.dispatcher),
             dispatcher_across=stated_or(options.moe_dispatcher, self.dispatcher_across),

@@ -35,7 +35,7 @@ class Setting:
 
     name: str
     """Field of `RuntimeOptions`."""
-    value: str | bool
+    value: str | int
     source: str
     """The flag that sets it, in the runtime's own parser of arguments."""
     lacks: Callable[[Job], str | None] = nothing_lacks

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.lanes import Computed, paired_seconds, share_alone
+from trainplan.costmodel.blocks.lanes import Computed, chunked_seconds, exposed_of_pair, share_alone
 
 CONTENTION = Fraction(1, 8)
 
@@ -39,7 +39,8 @@ def as_columns(*values):
 
 def paired(first, second, behind, weights, ahead):
     computed = Computed(*as_columns(behind, weights, ahead))
-    return paired_seconds(*as_columns(first, second), computed, float(CONTENTION))[0]
+    exposed = exposed_of_pair(*as_columns(first, second), computed, float(CONTENTION))[0]
+    return float(behind + weights + ahead) + exposed
 
 
 def test_two_exchanges_beside_two_passes_take_what_the_lanes_take():
@@ -123,3 +124,49 @@ def test_passes_without_an_opposite_one_lengthen_a_step_by_their_share(pp, micro
     rounds = microbatches + pp - 1
     assert pipelined(pp, microbatches, 2, 4, 1) == pytest.approx(rounds * (6 + 2 * share))
     assert share_alone(*(np.array([one]) for one in (8, 4, 2)))[0] == 1, "never more than all"
+
+
+def chunked(chunks, *stages):
+    return float(chunked_seconds(chunks, [(lane, np.float64(each)) for lane, each in stages]))
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+def test_no_order_of_chunks_on_one_wire_is_faster(chunks):
+    """All orders in which a wire sends what is dispatched and combined."""
+    sent, brought = ([(kind, one) for one in range(chunks)] for kind in "dc")
+    kept = []
+    for places in itertools.combinations(range(2 * chunks), chunks):
+        two = {True: iter(sent), False: iter(brought)}
+        order = [next(two[place in places]) for place in range(2 * chunks)]
+        if all(order.index(("d", n)) < order.index(("c", n)) for n in range(chunks)):
+            kept.append(order)  # chunks are alike: each kind in turn
+    computed = [("e", one) for one in range(chunks)]
+    after = {("e", one): (("d", one),) for one in range(chunks)}
+    after |= {("c", one): (("e", one),) for one in range(chunks)}
+    draw = random.Random(3)
+    for _ in range(20):
+        own = dict(zip("dec", (Fraction(draw.randint(1, 9)) for _ in "dec"), strict=True))
+        seconds = {(kind, one): own[kind] for kind in "dec" for one in range(chunks)}
+        lanes = ({"gpu": computed, "wire": order} for order in kept)
+        fastest = min(run(one, seconds, after, Fraction(0)) for one in lanes)
+        found = chunked(chunks, ("wire", own["d"]), ("gpu", own["e"]), ("wire", own["c"]))
+        assert found == pytest.approx(float(fastest))
+
+
+@pytest.mark.parametrize("chunks", [2, 4, 8])
+def test_gathers_on_a_lane_of_their_own_run_beside_other_chunks(chunks):
+    kinds = ("wire", "links", "gpu", "links", "wire")
+    draw = random.Random(4)
+    for _ in range(20):
+        own = [Fraction(draw.randint(1, 9)) for _ in kinds]
+        pieces = [(stage, one) for stage in range(5) for one in range(chunks)]
+        lanes = {
+            lane: [piece for piece in pieces if kinds[piece[0]] == lane] for lane in set(kinds)
+        }
+        after = {(stage, one): ((stage - 1, one),) for stage, one in pieces if stage}
+        exact = run(lanes, {piece: own[piece[0]] for piece in pieces}, after, Fraction(0))
+        apart = chunked(chunks, *zip(kinds, own, strict=True))
+        assert apart == pytest.approx(float(exact))
+        joined = own[0] + own[1], own[2], own[3] + own[4]
+        one_wire = chunked(chunks, *zip(("wire", "gpu", "wire"), joined, strict=True))
+        assert apart <= one_wire * 2

@@ -94,6 +94,9 @@ def test_no_more_of_an_exchange_hides_than_what_stands_across_lasts(launched):
         left = found.forward.ep_comm[0] + found.backward.ep_comm[0]
         assert left == pytest.approx((1 - alone) * exposed + alone * 4 * whole)
         assert found.forward.ep_comm[0] == pytest.approx(found.backward.ep_comm[0])
+    part = layer_of(overlapped, 0.0)
+    nothing = with_exposed(overlapped, part, slots_of(part), host)
+    assert nothing.forward.ep_comm[0] == nothing.backward.ep_comm[0] == 0.0, "to the bit"
     plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
     assert with_exposed(plain, part, slots_of(part), host) is part
 

@@ -14,6 +14,7 @@ from trainplan.planner.questions.estimation import check_model, estimates
 from trainplan.planner.space.choices import broken_rules
 
 VALUES = {
+    "moe_chunks": (1, 2, 4, 8),
     "cuda_graph": ("none", "partial", "full_iteration"),
     "moe_dispatcher": ("alltoall", "allgather", "deepep", "hybridep", "ncclep", "hierarchical"),
     "cp_comm_type": ("p2p", "a2a", "all_gather"),
