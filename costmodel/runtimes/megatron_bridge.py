@@ -34,7 +34,6 @@ MEGATRON_BRIDGE = replace(
     ),
     experts=Experts(
         dispatcher_across="deepep",
-        narrow=MEGATRON_CORE.experts.narrow,
         routing_weight_bytes=2,  # recipes/gpt_oss leave moe_router_dtype to the type of the model
     ),
     # training/optim.py: names with "dist" are sharded by whole matrices

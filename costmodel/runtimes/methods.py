@@ -194,9 +194,7 @@ DUALPIPE = replace(
     version="deepseek-ai/DualPipe @3da1bbea",
     method="passes of both directions of a pipeline in pairs, as DualPipeV on half the ranks",
     # deepseek-ai/DeepEP README: dispatch of tokens in fp8, which Megatron hands none
-    experts=replace(
-        MEGATRON_BRIDGE.experts, narrow=(("fp8", "deepep"), *MEGATRON_BRIDGE.experts.narrow)
-    ),
+    experts=replace(MEGATRON_BRIDGE.experts, narrow=(("fp8", "deepep"),)),
     pipeline=replace(
         MEGATRON_BRIDGE.pipeline, schedules=(*MEGATRON_BRIDGE.pipeline.schedules, "dualpipe-v")
     ),

@@ -120,6 +120,11 @@ MEGATRON = (
         batch=256, moe_dispatcher="deepep", overlap_moe_a2a=True, moment_dtype="bf16",
     ),
     plan(
+        "tensor-local experts", "qwen3-30b-a3b", 1, {"tp": 4, "dp": 2, "ep": 4, **SP},
+        moe_dispatcher="allgather",
+    ),
+    plan("NCCL's exchange", "qwen3-30b-a3b", 2, {"dp": 16, "ep": 16}, moe_dispatcher="ncclep"),
+    plan(
         "partial graphs", "qwen3-235b-a22b", 16,
         {"tp": 2, "pp": 8, "dp": 8, "ep": 16, "stages": stage_specs((11, *[12] * 6, 11)), **SP},
         batch=256, cuda_graph="partial",
@@ -134,6 +139,12 @@ MEGATRON = (
         batch=512, precision="fp8",
     ),
 )  # fmt: skip
+
+NARROW_TOKENS = plan(
+    "tokens in 8 bits", "qwen3-30b-a3b", 2, {"dp": 16, "ep": 16}, gpu=B200,
+    precision="mxfp8", moe_dispatcher="ncclep", moe_dispatch_dtype="mxfp8",
+)  # fmt: skip
+"""Megatron-Bridge @067f987d is on a Megatron Core that has no such option."""
 
 
 def zero_bubble(model, nodes, precision, schedule, *, vpp=1, pp=4, tp=2, **layout):
@@ -411,7 +422,7 @@ TRANSFORMERS = (
 )  # fmt: skip
 
 PLANS = {
-    "megatron-lm": (*MEGATRON, *CUT, BUCKETS),
+    "megatron-lm": (*MEGATRON, *CUT, BUCKETS, NARROW_TOKENS),
     "megatron-bridge": MEGATRON + BRIDGED,
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,

@@ -139,6 +139,21 @@ def test_narrow_tokens_send_half_the_bytes_one_way_of_two():
     assert there - less == pytest.approx(back - less_back)
 
 
+def test_tokens_in_fp8_have_a_scale_of_4_bytes_for_128():
+    """As DeepSeek-V3 sends them, between nodes."""
+    named = {"nodes": 2, "runtime": "megatron-dualpipe", "moe_dispatcher": "deepep"}
+    wide, narrow = context(**named), context(**named, moe_dispatch_dtype="fp8")
+    (there, back), (less, less_back) = (exchanged(on, dp=16, ep=16) for on in (wide, narrow))
+    links = group(wide.machine, np.array([16]), np.array([1]))
+    constants = wide.machine.constants
+    start = 2 * (constants.alltoall_alpha + constants.inter_node_alpha) + 2 * float(
+        links.fabric_seconds[0]
+    )
+    share = (1 + (1 + 4 / 128) / 2) / 2
+    assert less_back - start == pytest.approx(share * (back - start))
+    assert (there, less) == (back, less_back)
+
+
 def test_tokens_in_8_bits_change_the_training_and_16_do_not():
     named = [
         [one.name for one in changes_training(context(**NARROW, moe_dispatch_dtype=kind).job)]

@@ -430,9 +430,16 @@ ROWS = {
             options={"moe_dispatch_dtype": "mxfp8", "moe_dispatcher": "hybridep"},
             **experts(),
         )
-        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "fp8"}, **experts()),
+        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "fp8"}, **experts())
+        + rows("megatron-bridge", {"ep": 2}, options=NARROW_TOKENS, precision="mxfp8", **experts()),
         of({"ep": 2}, options=NARROW_TOKENS, precision="mxfp8", **experts())
-        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "bf16"}, **experts()),
+        + rows("torchtitan", {"ep": 2}, options={"moe_dispatch_dtype": "bf16"}, **experts())
+        + rows(
+            "megatron-dualpipe",
+            {"ep": 2},
+            options={"moe_dispatch_dtype": "fp8", "moe_dispatcher": "deepep"},
+            **experts(),
+        ),
     ),
     "router_padding_needs_quantized_products": (
         of({"ep": 2}, options={"moe_router_padding": True}, **experts()),
