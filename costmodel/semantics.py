@@ -74,6 +74,11 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
                 "DeepSeek-V3, arXiv:2412.19437, section 3.3.3",
             ),
             Change(
+                "dropped tokens",
+                "an expert leaves out the tokens beyond its capacity, which pass its layer by",
+                "Fedus et al., Switch Transformers, arXiv:2101.03961, section 2.2",
+            ),
+            Change(
                 "adapters",
                 "low-rank adapters are trained, every weight of the model is frozen",
                 "Hu et al., LoRA, arXiv:2106.09685, section 4.1",

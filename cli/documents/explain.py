@@ -176,8 +176,9 @@ class ExplainDocument(OfJob, Priced):
     """What changes buy by themselves, the most first: `change` and `text` as in `shadow_prices`,
     `gain_fraction` in tokens per second beyond the fastest layout that is known without it,
     `saved_days` `of_days` of the run (null: `--tokens` is not given), `changes_training` (what it
-    trains otherwise) and `in_plan` (the plan has it: what it would lose without). Other jobs
-    (batches, more nodes) are not among them."""
+    trains otherwise) and `in_plan` (the plan has it: what it would lose without) and
+    `beyond` (limits of all published runs that it breaks: extrapolated). Other jobs (batches, more
+    nodes) are not among them."""
     shadow_prices: tuple[ShadowPrice, ...]
     """What each change of the job would buy, the most first."""
     robustness: Robustness

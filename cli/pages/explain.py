@@ -80,6 +80,9 @@ def _compared(seconds: float, step: float) -> str:
 
 SHOWN_RIVALS = 6
 SHOWN_BOUGHT = 5
+SHOWN_BEYOND = 4
+EXTRAPOLATED = " (extrapolated)"
+"""Behind what no published run is like."""
 UNKNOWN = 1.0
 """A price of which no more is known than that the step may be half as long: nothing is."""
 
@@ -119,7 +122,7 @@ def ranking_line(ranking: Sequence[Bought]) -> str:
 
 def _bought(one: Bought) -> str:
     otherwise = " (changes the training)" if one.changes_training else ""
-    otherwise += " (in the plan)" * one.in_plan
+    otherwise += " (in the plan)" * one.in_plan + EXTRAPOLATED * bool(one.beyond)
     if one.saved_days is None or one.of_days is None:
         return f"{one.text}{otherwise} {percent(one.gain_fraction)}"
     return f"{one.text}{otherwise} {_days(one.saved_days)} days of {_days(one.of_days)}"
@@ -176,7 +179,16 @@ def _prices(found: Explanation) -> Iterator[Part]:
         f"Gains are in tokens/s of the whole job{_with_failures(found.job)}, each the best with "
         "even stages or better: uneven ones are tried; >= where that is not proved; NAME=VALUE are "
         "settings for `--option`.",
+        *_unlike(found.shadow_prices),
     )
+
+
+def _unlike(prices: Sequence[ShadowPrice]) -> Iterator[str]:
+    """Which limits of published runs the prices break that are extrapolated."""
+    beyond = dict.fromkeys(text for one in prices for text in one.beyond)
+    if beyond:
+        more = f"; and {len(beyond) - SHOWN_BEYOND} more" if len(beyond) > SHOWN_BEYOND else ""
+        yield f"Extrapolated: {'; '.join([*beyond][:SHOWN_BEYOND])}{more}."
 
 
 def _with_failures(job: Job) -> str:
@@ -187,7 +199,9 @@ def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
     new, kept = price.replanned, price.kept
     saved = new.saved_days if new else None
     return (
-        price.text + " (changes the training)" * bool(price.changes_training),
+        price.text
+        + " (changes the training)" * bool(price.changes_training)
+        + EXTRAPOLATED * bool(price.beyond),
         gain(kept.throughput_gain_fraction) if kept else NEVER,
         _searched(price),
         gain(new.per_gpu_gain_fraction) if new else NEVER,

@@ -13,7 +13,7 @@ with_added_memory: more usable memory on every GPU, GiB.
 with_all_settings: settings that the job does not state are searched, those of stored precision
     too.
 with_batch: sequences per optimizer step.
-with_choice: one more field held to a value.
+with_choice: one more field held to a value, or with a value left out.
 with_domain: scale-up domains of more GPUs.
 with_failures: other values of what the cluster states of failures and saves.
 with_gpu: GPUs of another kind in as many nodes.
@@ -25,6 +25,7 @@ with_precision: another number format of the matrix products.
 with_sequence: tokens per sequence.
 with_setting: a setting of the runtime, as `--option` takes it, beside those of the job.
 with_usual_chance: what is offered has the chance to fit that a search takes, at least.
+without_choice: a field let go.
 without_margin: all of the device memory may be used.
 without_reserve: no memory is left to another tenant.
 """
@@ -48,6 +49,7 @@ from trainplan.planner.cases.case import (
     with_sequence,
     with_setting,
     with_usual_chance,
+    without_choice,
     without_margin,
     without_reserve,
 )

@@ -239,8 +239,12 @@ def with_setting(case: Case, name: str, value: str | float | None) -> Case:
 
 
 def with_all_settings(case: Case) -> Case:
-    """Settings that the job does not state are searched, those of stored precision too."""
-    return replace(case, options=case.options.model_copy(update={"search_options": "all"}))
+    """Settings that the job does not state are searched, those of stored precision too.
+
+    No limit of published runs holds them: what no run had may be the best.
+    """
+    free = {"search_options": "all", "published": False, "generation": False}
+    return replace(case, options=case.options.model_copy(update=free))
 
 
 def without_host_reserve(case: Case) -> Case:
@@ -271,7 +275,10 @@ def without_trust(case: Case) -> Case:
 
 
 def with_choice(case: Case, choice: Choice) -> Case:
-    """One more field held to a value."""
+    """One more field held to a value, or with a value left out."""
+    if choice.excluded:
+        excluded = {"exclude": (*case.options.exclude, choice)}
+        return replace(case, options=case.options.model_copy(update=excluded))
     fixed = tuple(c for c in case.options.fix if c.field != choice.field)
     options = case.options.model_copy(update={"fix": (*fixed, choice)})
     return replace(case, options=options)

@@ -16,6 +16,7 @@ PUBLISHED_ONLY: with which the names of `published_rules` begin.
 PUBLISHED_THERE: as that, of GPUs of one architecture.
 published_rules: what keeps a search to layouts like published ones.
 settings_rules: those rules that are on settings of the runtime.
+STATED_SETTINGS: among chosen axes, that a search chooses no setting.
 stays_inside: as `is_inside`, of a job that is resolved.
 trusted_rules: what keeps a search inside what was measured.
 unmeasured: what every layout of a job leaves of what was measured.
@@ -23,7 +24,7 @@ unpublished: what of a layout no run had, or none of its kind of model.
 was_published: is a scored run under a runtime, or another over its library?
 """
 
-from trainplan.planner.evidence.envelope import Beyond
+from trainplan.planner.evidence.envelope import STATED_SETTINGS, Beyond
 from trainplan.planner.evidence.evidence import (
     Evidence,
     NearRun,

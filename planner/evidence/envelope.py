@@ -46,6 +46,9 @@ AXES_OF_SCOPE: Mapping[Scope, Sequence[Axis]] = {
 
 OF_CLUSTER = frozenset(("dp", "dp_replicate"))
 """Axes that follow from the size of a cluster: runs on GPUs of one kind do not bound them."""
+STATED_SETTINGS = "options"
+"""Among the axes that a user chose: all settings of the runtime are the job's own, so that no run
+had them is no choice of a search."""
 FEWEST_SOURCES = 3
 """Publications of runs on GPUs of an architecture from which these say what is usual there.
 
@@ -178,7 +181,7 @@ class Measurements:
         """Those `of_layouts`, but for axes of which the user chose a column.
 
         With `generation` those of its GPUs, too, where enough published runs on them. Settings are
-        not chosen by degrees.
+        not chosen by degrees, but by `STATED_SETTINGS`.
         """
         gpus = architecture(job.gpu)
         there = {run.source for run in self.runs if architecture(run.shape.gpu) == gpus}
@@ -188,7 +191,8 @@ class Measurements:
         return tuple(
             one
             for one in held
-            if one.axis and (one.name in settings or not {*one.axis.columns} & fixed)
+            if one.axis
+            and not fixed & ({STATED_SETTINGS} if one.name in settings else {*one.axis.columns})
         )
 
     def beyond(self, rows: Rows, limits: Iterable[Limit] | None = None) -> tuple[Beyond, ...]:

@@ -26,6 +26,7 @@ from trainplan.planner.cases import (
     with_memory_by,
     with_nic,
     with_setting,
+    without_choice,
     without_margin,
     without_reserve,
 )
@@ -44,6 +45,9 @@ BUCKETS = (4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """MiB of gradient buckets that are priced."""
 WORTH = 1e-3
 """A size of buckets that saves a smaller share of the step is none to name."""
+CAPACITY = 1.25
+"""Rows an expert takes over those of balanced tokens. Source: Switch Transformers,
+arXiv:2101.03961, section 2.2, trains at 1.0 to 2.0 and at 1.25 in most runs; assumed."""
 HEADS_FOR_SEQUENCE = "cp_comm_type=a2a"
 """Context ranks that exchange heads for sequence, as the setting is written."""
 TRAINS_OTHERWISE = {"weight_bits": 8, "gradient_bits": 4}
@@ -72,6 +76,7 @@ def changes(case: Case, layout: Layout) -> Iterator[Change]:
     yield from _settings(case, layout)
     yield from _attention(case, layout)
     yield from _techniques(layout)
+    yield from _experts(case, layout)
     yield from _buckets(case, layout)
     yield from _training(case)
     yield from _splits(layout)
@@ -143,6 +148,19 @@ def _techniques(layout: Layout) -> Iterator[Change]:
         yield Change(axis.name, text, partial(with_choice, choice=off))
 
 
+def _experts(case: Case, layout: Layout) -> Iterator[Change]:
+    """Other degrees of experts: the plan's left out, or, where the user fixed them, let go."""
+    for name in ("ep", "etp") if case.job.model.moe else ():
+        degree = f"{name}={getattr(layout, name)}"
+        stated = next((one for one in case.options.fix if one.field == name), None)
+        if stated is not None:
+            free = partial(without_choice, choice=stated)
+            yield Change(name, f"{name} not held to {getattr(layout, name)}", free)
+        elif getattr(layout, name) > 1:
+            other = parse_choice(degree, excluded=True)
+            yield Change(name, f"without {degree}", partial(with_choice, choice=other))
+
+
 def _training(case: Case) -> Iterator[Change]:
     """Settings that change the training, where the runtime has them and the job has none."""
     for name, value in TRAINS_OTHERWISE.items():
@@ -153,6 +171,13 @@ def _training(case: Case) -> Iterator[Change]:
     for kind, carrier in experts.narrow:
         if options.moe_dispatch_dtype is None and options.moe_dispatcher == carrier:
             yield _otherwise("moe_dispatch_dtype", kind)
+    if uneven(case.job) and options.moe_capacity_factor is None:
+        yield _otherwise("moe_capacity_factor", CAPACITY)
+
+
+def uneven(job: Job) -> bool:
+    """Do some experts get more tokens than others?"""
+    return job.options.routing is not None and job.options.routing.kind != "balanced"
 
 
 def _otherwise(name: str, value: str | float) -> Change:
@@ -169,7 +194,7 @@ def _changes(case: Case) -> Iterator[Change]:
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
     yield Change("domain", domain, partial(with_domain, factor=2))
-    if case.job.options.routing and case.job.options.routing.kind != "balanced":
+    if uneven(case.job):
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
         if case.job.options.expert_placement in (None, "order"):

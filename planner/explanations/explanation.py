@@ -152,7 +152,7 @@ def explain(
         SpecError: The layout breaks a rule of the job.
     """
     check(case.job, layout)
-    held = case.options.model_copy(update={"search_options": "none"})
+    held = case.options.model_copy(update={"search_options": "none", "priced_settings": True})
     case = replace(case, options=held)
     margin = case.margin
     rivals = [layout, *(other for other in others if other != layout)]

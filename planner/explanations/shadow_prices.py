@@ -12,6 +12,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.run_costs import run_steps, stretch_of
 from trainplan.planner.cases import Case
+from trainplan.planner.evidence import unpublished
 from trainplan.planner.explanations.changes import BEST_SETTINGS, Change, applied, changes
 from trainplan.planner.plan import Candidate, changes_training
 from trainplan.planner.questions import Outcome, Status, kept_layout, outcomes
@@ -45,7 +46,8 @@ class ShadowPrice:
     `outer_every`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
     runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on), an
     axis that says who holds what (such as `hpz`, left out), `attention_by_sequence` (of experts'
-    ranks, where attention is cut by tensor parallelism), `bucket_mb`, `diloco` or `even` (where
+    ranks, where attention is cut by tensor parallelism), `ep` and `etp` (another degree of experts,
+    or one that is not held), `bucket_mb`, `diloco` or `even` (where
     stages hold unequal layers)."""
     text: str
     """In words."""
@@ -64,6 +66,9 @@ class ShadowPrice:
     """As `kept`, of the best layout found; null: none."""
     changes_training: tuple[str, ...] = ()
     """What it trains otherwise than the plan; empty: nothing."""
+    beyond: tuple[str, ...] = ()
+    """Limits of all published runs that the best layout breaks with it, and the plan does not: then
+    the model extrapolates."""
 
     @property
     def gain(self) -> float:
@@ -94,6 +99,8 @@ class Bought:
     changes_training: tuple[str, ...]
     in_plan: bool
     """The plan has it: it is what it would lose without."""
+    beyond: tuple[str, ...] = ()
+    """As of the price."""
 
 
 def ranking(
@@ -117,7 +124,8 @@ def ranking(
             saved = None if days is None else days * longer * (1 - 1 / (1 + gain))
             text = one.text.removeprefix(WITHOUT) if has_it else one.text
             whole = None if days is None else days * longer
-            found.append(Bought(one.change, text, gain, saved, whole, one.changes_training, has_it))
+            changed, beyond = one.changes_training, () if has_it else one.beyond
+            found.append(Bought(one.change, text, gain, saved, whole, changed, has_it, beyond))
     return tuple(sorted(found, key=lambda one: -one.gain_fraction))
 
 
@@ -155,7 +163,7 @@ def shadow_prices(
     tried = [(change, applied(change, case)) for change in changes(case, layout)]
     searched = [c for change, c in tried if isinstance(c, Case) and not change.same_step]
     found = outcomes(searched, budget, workers)
-    prices = []
+    known, prices = {one.text for one in unpublished(case.context, layout)}, []
     for change, changed in tried:
         if not isinstance(changed, Case):
             none = ShadowPrice(change.name, change.text, "impossible", str(changed), None, None)
@@ -167,7 +175,9 @@ def shadow_prices(
         price = _price(change, changed, base or own, kept, best)
         before = changes_training(case.job)
         after = tuple(one.says for one in changes_training(changed.job) if one not in before)
-        prices.append(replace(price, changes_training=after))
+        broken = unpublished(changed.context, best.best.layout) if best.best else ()
+        beyond = tuple(one.text for one in broken if one.text not in known)
+        prices.append(replace(price, changes_training=after, beyond=beyond))
     return tuple(sorted(prices, key=lambda one: -one.gain))
 
 

@@ -23,14 +23,20 @@ def _names(job: Job) -> Iterator[str]:
         yield "bf16 states" if job.training.state_precision == "bf16" else "fp8 states"
     if job.outer:
         yield "diloco"
-    if job.options.weight_bits:
-        yield "weights in 8 bits"
-    if job.options.gradient_bits:
-        yield "gradients in 4 bits"
-    if job.options.moe_dispatch_dtype not in (None, "bf16") and job.model.moe:
-        yield "tokens in 8 bits"
+    yield from _of_options(job)
     trained = job.model.trained
     if trained and trained.quantised:
         yield "4-bit weights"
     elif trained:
         yield "adapters" if trained.adapts else "frozen layers"
+
+
+def _of_options(job: Job) -> Iterator[str]:
+    options, moe = job.options, job.model.moe
+    stated = {
+        "weights in 8 bits": options.weight_bits,
+        "gradients in 4 bits": options.gradient_bits,
+        "tokens in 8 bits": moe and options.moe_dispatch_dtype not in (None, "bf16"),
+        "dropped tokens": moe and options.moe_capacity_factor,
+    }
+    yield from (name for name, value in stated.items() if value)

@@ -11,7 +11,13 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
-from trainplan.planner.evidence import OPTION, published_rules, settings_rules, trusted_rules
+from trainplan.planner.evidence import (
+    OPTION,
+    STATED_SETTINGS,
+    published_rules,
+    settings_rules,
+    trusted_rules,
+)
 from trainplan.planner.plan.target import Name
 from trainplan.planner.runtimes import TRAINERS, launch_rules
 from trainplan.planner.settings import Combination, Level, combinations
@@ -56,6 +62,8 @@ class SearchOptions(Spec):
     many, which may not do for a proof; null: even stages alone."""
     search_options: Level = "safe"
     """Settings of the runtime that the search varies where the job states none."""
+    priced_settings: bool = False
+    """Settings of the job are what is priced: limits of published runs on them hold nothing."""
     tower: Literal["unified", "apart"] = "unified"
     """The tower runs on the first stage of the decoder, or on GPUs of its own."""
     whole_cluster: bool = False
@@ -132,8 +140,9 @@ class SearchOptions(Spec):
 
     @property
     def chosen(self) -> frozenset[str]:
-        """Fields that the user fixed."""
-        return frozenset(choice.field for choice in self.fix)
+        """Fields that the user fixed, and whether settings are all the job's own."""
+        settings = (STATED_SETTINGS,) if self.priced_settings else ()
+        return frozenset((*(choice.field for choice in self.fix), *settings))
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
         """What whole layouts must respect besides the job."""

@@ -13,10 +13,14 @@ from trainplan.costmodel.job.outer import OuterSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.run_costs import goodput_of, run_steps, stretch_of
 from trainplan.planner.cases.case import Case, with_setting
+from trainplan.planner.evidence import unpublished
 from trainplan.planner.explanations.changes import BUCKETS, TRAINS_OTHERWISE, WORTH, changes
-from trainplan.planner.explanations.shadow_prices import ranking, shadow_prices
+from trainplan.planner.explanations.shadow_prices import Bought, ranking, shadow_prices
 from trainplan.planner.plan import SearchOptions, changes_training
 from trainplan.planner.questions import estimate, kept_layout
+from trainplan.planner.questions.case_search import outcome
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work.budget import Unlimited
 
 LAYOUT = Layout(tp=2, dp=8, zero_stage=1, sequence_parallel=True)
 FAILS = {"mtbf_node_days": 5.0, "checkpoint_gb_per_s": 1.0, "repair_hours": 12.0}
@@ -226,3 +230,49 @@ def test_only_experts_beside_tensor_ranks_that_can_exchange_heads_have_it(
     job = make_job(model, "2x8:h100-sxm", 32, 4096).model_copy(update={"runtime": runtime})
     found = changes(Case(job, SearchOptions()), Layout(tp=tp, dp=16 // tp))
     assert "attention_by_sequence" not in {one.name for one in found}
+
+
+def test_degrees_of_experts_are_left_out_or_let_go(make_job):
+    job, layout = make_job("small-moe", "1x8:h100-sxm", 16), Layout(dp=8, ep=4, etp=2)
+
+    def degrees(case):
+        return {one.text: one for one in changes(case, layout) if one.name in ("ep", "etp")}
+
+    other = degrees(Case(job, SearchOptions()))
+    assert other.keys() == {"without ep=4", "without etp=2"}
+    held = SearchOptions(fix=(parse_choice("ep=4", excluded=False),))
+    free = degrees(Case(job, held))
+    assert free.keys() == {"ep not held to 4", "without etp=2"}
+    assert free["ep not held to 4"].apply(Case(job, held)).options.fix == ()
+    dense = Case(make_job("small-dense", "1x8:h100-sxm", 16), SearchOptions())
+    assert not [one for one in changes(dense, Layout(dp=8)) if one.name in ("ep", "etp")]
+
+
+def test_capacity_is_priced_where_experts_are_uneven_and_changes_the_training(make_job):
+    job = make_job("small-moe", "1x8:h100-sxm", 16)
+    skewed = with_setting(Case(job, SearchOptions()), "routing", "random")
+    step = estimate(skewed.job, Layout(dp=8, ep=8)).step_time_s
+    prices = shadow_prices(skewed, Layout(dp=8, ep=8), step, Steps(0))
+    (price,) = [one for one in prices if one.change == "moe_capacity_factor"]
+    assert price.changes_training
+    even = changes(Case(job, SearchOptions()), Layout(dp=8, ep=8))
+    assert "moe_capacity_factor" not in {one.name for one in even}
+
+
+def test_a_setting_that_no_published_run_had_is_priced_and_marked(make_job):
+    """Layouts are held to those like published ones, the setting is what is priced."""
+    job = make_job("small-moe", "1x8:h100-sxm", 16)
+    job = with_setting(Case(job, SearchOptions()), "moe_dispatcher", "deepep").job
+    layout = Layout(dp=8, ep=8, zero_stage=1)
+    held = Case(job, SearchOptions(published=True, search_options="none", priced_settings=True))
+    graphed = with_setting(held, "cuda_graph", "partial")
+    kept = kept_layout(graphed, layout)
+    assert kept
+    assert any("cuda_graph=partial" in one.text for one in unpublished(graphed.context, layout))
+    best = outcome(graphed, Unlimited()).best
+    assert best.estimate.step_time_s <= kept.estimate.step_time_s
+    fast = Bought(
+        "cuda_graph", "cuda_graph=partial", 0.1, None, None, (), in_plan=False, beyond=("no",)
+    )
+    assert "(extrapolated)" in ranking_line([fast])
+    assert "(extrapolated)" not in ranking_line([replace(fast, beyond=())])
