@@ -74,10 +74,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         if not estimate.memory.fits:
             found = remedies(Case(job, options, measured), chosen, clock)
         notes = (*part_alone(SearchContext.of(job, options, measured, clock), estimate), *notes)
-    spent, settings = facts_of(job, chosen, estimate, measured)
+    facts = facts_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
-    page = screen(estimate, side, notes, found, spent=spent, settings=settings, outer=outer)
-    document = EstimateDocument.of(side, notes, found or (), (spent, settings), outer).json()
+    page = screen(estimate, side, notes, found, facts=facts, outer=outer)
+    document = EstimateDocument.of(side, notes, found or (), facts, outer).json()
     answer(document, page, as_json=as_json)
 
 

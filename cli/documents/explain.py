@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents import (
     Document,
@@ -153,6 +154,8 @@ class ExplainDocument(OfJob, Priced):
     (rows of the fullest over those of balanced tokens), `dropped_fraction`, `padded_fraction`,
     `seconds` more than with balanced tokens and `cost_fraction`. Null: experts are balanced, and
     nothing is dropped or padded."""
+    load_shift: LoadShift | None
+    """Step time and memory by step, as experts are unlike full; as in a plan."""
     lengths: SequenceLengths | None
     """What unequal lengths of sequences cost: `padding_fraction` of a row; `attention_wait`,
     attention seconds of the ranks that all wait for over those of a mean row;

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.routing import LoadShift
 from trainplan.planner.comparisons import FieldDifference, Side
 from trainplan.planner.comparisons import Remedy as LegalLayout
 from trainplan.planner.documents import (
@@ -90,6 +91,8 @@ class EstimateDocument(OfJob, Priced):
     """What a step and the run take: energy, carbon dioxide, money."""
     assumed: tuple[Assumed, ...]
     """Settings that it is priced with, defaults too, and what each saves."""
+    load_shift: LoadShift | None
+    """Step time and memory by step, as experts are unlike full; as in a plan."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes
@@ -102,7 +105,7 @@ class EstimateDocument(OfJob, Priced):
         side: Side,
         notes: tuple[str, ...],
         remedies: Sequence[LegalLayout],
-        facts: tuple[Spent, tuple[Assumed, ...]],
+        facts: tuple[Spent, tuple[Assumed, ...], LoadShift | None],
         outer: OuterStep | None,
     ) -> Self:
         """Of a layout that was priced."""
@@ -113,6 +116,7 @@ class EstimateDocument(OfJob, Priced):
             evidence=evidence_of(side.job, side.layout),
             spent=facts[0],
             assumed=facts[1],
+            load_shift=facts[2],
             remedies=tuple(map(Remedy.of, remedies)),
             provenance=Notes(notes=notes),
         )

@@ -127,9 +127,10 @@ deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8 gradient_bits=4
 fp8_param_gather=true|false fp8_transpose_cache=true|false
 activation_func_fp8_input_store=true|false fp8_attention=true|false moment_dtype=fp32|bf16|fp16|fp8
 fused_optimizer=true|false offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather
-fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6 routing=balanced|random|zipf:ALPHA|FILE
-moe_capacity_factor=N moe_pad_to_capacity=true|false moe_token_drop_policy=probs|position
-moe_router_padding=true|false expert_placement=order|best|worst_step
+fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6
+routing=balanced|random|zipf:ALPHA|load:FACTOR|FILE moe_capacity_factor=N
+moe_pad_to_capacity=true|false moe_token_drop_policy=probs|position moe_router_padding=true|false
+expert_placement=order|best|worst_step
 """)
 SCHEDULES = with_plugins(
     "schedules",

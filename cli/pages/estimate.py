@@ -18,8 +18,10 @@ from trainplan.cli.pages.parts.headline import (
 )
 from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.load_shift import load_shift_lines
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Remedy, Side
 from trainplan.planner.evidence import evidence_of
@@ -33,14 +35,14 @@ def estimate_page(
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
     *,
-    spent: Spent,
-    settings: tuple[Assumed, ...],
+    facts: tuple[Spent, tuple[Assumed, ...], LoadShift | None],
     outer: OuterStep | None = None,
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     job, layout = side.job, side.layout
+    spent, settings, shift = facts
     cannot, chosen = refusals(job, notes), chosen_lines(job, notes)
-    chosen = (*island_lines(outer), *chosen)
+    chosen = (*island_lines(outer), *chosen, *load_shift_lines(shift))
     yield headline(job, layout, estimate, *chosen, spent=spent, cannot=cannot)
     fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))

@@ -12,6 +12,7 @@ from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, term
 from trainplan.cli.pages.parts.differences import change_text, gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.load_shift import load_shift_lines
 from trainplan.cli.words import (
     NEVER,
     gib,
@@ -105,6 +106,7 @@ def explain_page(found: Explanation) -> Iterator[Part]:
         yield largest_line(found.job, found.largest_model)
     if found.imbalance:
         yield imbalance_line(found.imbalance)
+    yield from load_shift_lines(found.load_shift)
     if found.lengths:
         yield lengths_part(found.lengths, found.estimate.step_time_s)
     yield from found.notes

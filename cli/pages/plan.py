@@ -25,6 +25,7 @@ from trainplan.cli.pages.parts.headline import (
 )
 from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.load_shift import load_shift_lines
 from trainplan.cli.pages.parts.objective import (
     WORDS,
     amount,
@@ -75,9 +76,10 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     before, after = (stated, ()) if first else ((), stated)
     unit = plan.certificate.objective.unit
     chosen = (*island_lines(plan.outer_step, unit), *chosen_lines(plan.job, plan.notes))
+    first_lines = (*chosen, *load_shift_lines(plan.load_shift))
     alongside = {"before": before, "cannot": cannot}
     yield headline(
-        plan.job, best.layout, best.estimate, *after, *chosen, spent=plan.spent, **alongside
+        plan.job, best.layout, best.estimate, *after, *first_lines, spent=plan.spent, **alongside
     )
     if plan.apart:
         yield from disaggregated_part(plan.apart)

@@ -183,6 +183,11 @@ class RuntimeOptions(Spec):
         if without and (self.moe_pad_to_capacity or self.moe_token_drop_policy):
             name = "moe_pad_to_capacity" if self.moe_pad_to_capacity else "moe_token_drop_policy"
             raise ValueError(f"{name} means nothing without moe_capacity_factor: add that")
+        if self.routing and self.routing.kind == "load" and not without:
+            raise ValueError(
+                f"routing={self.routing} states the rows that are computed: leave out "
+                "moe_capacity_factor, or say how tokens choose"
+            )
         return self
 
     def stated(self) -> dict[str, object]:

@@ -21,6 +21,9 @@ from trainplan.costmodel.spec import Spec
 
 STEEPEST = 10.0
 """Largest exponent of a popularity; with more, one expert has all there is."""
+MOST_LOAD = 1e4
+"""Of ranks that hold all experts of a layer there are fewer."""
+_LOAD = re.compile(r"load:(?P<fullest>\d{1,5}(\.\d{1,9})?)")
 _ZIPF = re.compile(r"zipf:(?P<alpha>\d{1,3}(\.\d{1,9})?)")
 
 
@@ -40,13 +43,16 @@ CountLine = Annotated[
 class RoutingSpec(Spec):
     """Which experts the tokens of a micro batch choose."""
 
-    FORMS: ClassVar = "balanced|random|zipf:ALPHA|FILE"
+    FORMS: ClassVar = "balanced|random|zipf:ALPHA|load:FACTOR|FILE"
     """As `--option routing` takes it."""
-    kind: Literal["balanced", "random", "zipf", "measured"]
+    kind: Literal["balanced", "random", "zipf", "measured", "load"]
     """Equal rows for every expert; experts drawn at random, all alike; or with a popularity that
-    falls as a power of their number; or as often as they were counted."""
+    falls as a power of their number; or as often as they were counted; or the rows of the fullest
+    rank are stated."""
     alpha: float = Field(default=0.0, ge=0.0, le=STEEPEST)
     """`zipf`: the popularity of expert i falls as i ** -alpha."""
+    fullest: float = Field(default=1.0, ge=1.0, le=MOST_LOAD)
+    """`load`: rows of the fullest rank, and of the fullest node, over those of a balanced one."""
     tokens_per_expert: tuple[tuple[float, ...], ...] = ()
     """`measured`: rows of every expert, for each layer or for all of them, of all steps."""
     steps: tuple[tuple[CountLine, ...], ...] = ()
@@ -96,22 +102,25 @@ class RoutingSpec(Spec):
     @staticmethod
     def is_named(text: str) -> bool:
         """Is it a routing by name, and no file?"""
-        return text in ("balanced", "random") or text.startswith("zipf")
+        return text in ("balanced", "random") or text.startswith(("zipf", "load:"))
 
     def __str__(self) -> str:
         if self.kind == "zipf":
             return f"zipf:{self.alpha:g}"
+        if self.kind == "load":
+            return f"load:{self.fullest:g}"
         return self.source or "FILE" if self.kind == "measured" else self.kind
 
 
 def _read(text: str) -> dict[str, object]:
-    """`balanced`, `random` or `zipf:ALPHA`."""
+    """`balanced`, `random`, `zipf:ALPHA` or `load:FACTOR`."""
     if text in ("balanced", "random"):
         return {"kind": text}
-    match = _ZIPF.fullmatch(text)
-    if match is None or float(match["alpha"]) > STEEPEST:
-        raise ValueError(
-            f"must be balanced, random, zipf:ALPHA with ALPHA from 0 to {STEEPEST:g}, or a file of "
-            "tokens per expert"
-        )
-    return {"kind": "zipf", "alpha": float(match["alpha"])}
+    if (match := _ZIPF.fullmatch(text)) and float(match["alpha"]) <= STEEPEST:
+        return {"kind": "zipf", "alpha": float(match["alpha"])}
+    if (match := _LOAD.fullmatch(text)) and 1 <= float(match["fullest"]) <= MOST_LOAD:
+        return {"kind": "load", "fullest": float(match["fullest"])}
+    raise ValueError(
+        f"must be balanced, random, zipf:ALPHA with ALPHA from 0 to {STEEPEST:g}, load:FACTOR with "
+        f"FACTOR from 1 to {MOST_LOAD:g}, or a file of tokens per expert"
+    )

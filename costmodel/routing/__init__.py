@@ -3,17 +3,28 @@
 `loads` are expectations over the micro batches of a layer, `choices` how often tokens choose each
 expert, `expected_maximum` that of the largest of many sums, `destinations` the ranks of a token.
 
+Counts: mean, variance and third moment of rows.
 changes_rows: whether options or routing make ranks compute other rows than balanced tokens do.
 check_routing: refuses counts that no router of the model makes.
 destinations_in_groups: distinct ranks or domains that the experts of one token are on.
+FullLayer: a layer and a rank whose experts have many rows.
+largest_below: rows that the fullest of many ranks has at most in so many steps.
 Load: rows of the fullest rank and node over balanced ones, fractions dropped and padded.
 load: the load of one layout by its ranks and the tokens each routes.
 Loads: rows of the fullest rank and node over balanced ones, by row.
 loads: those of every row of a table of layouts.
+LoadShift: step time and memory of the fullest rank, by step.
 local_tokens: tokens that one rank routes in a micro batch.
+moments_of_maximum: mean and variance of the largest of some counts.
+StepLoad: one step of these.
+placement_of: where the experts of a job lie.
+Placement: shares of the rows of each expert that ranks compute.
+step_rows: rows of each rank over those of a balanced one, by step and layer.
 """
 
-from trainplan.costmodel.routing.choices import destinations_in_groups
+from trainplan.costmodel.routing.choices import Counts, destinations_in_groups
+from trainplan.costmodel.routing.expected_maximum import moments_of_maximum
+from trainplan.costmodel.routing.load_shift import FullLayer, LoadShift, StepLoad
 from trainplan.costmodel.routing.loads import (
     Load,
     Loads,
@@ -22,4 +33,7 @@ from trainplan.costmodel.routing.loads import (
     load,
     loads,
     local_tokens,
+    placement_of,
 )
+from trainplan.costmodel.routing.placement import Placement
+from trainplan.costmodel.routing.steps import largest_below, step_rows

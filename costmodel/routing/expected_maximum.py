@@ -51,9 +51,20 @@ def normal_below(values: FloatColumn) -> FloatColumn:
 def expected_maximum(means: FloatColumn, variances: FloatColumn, thirds: FloatColumn) -> float:
     """Expected largest of independent variables of given mean, variance and third central moment.
 
+    Source: `moments_of_maximum`.
+    """
+    return moments_of_maximum(means, variances, thirds)[0]
+
+
+def moments_of_maximum(
+    means: FloatColumn, variances: FloatColumn, thirds: FloatColumn
+) -> tuple[float, float]:
+    """Mean and variance of the largest of such variables.
+
     Source: E[max] = a + integral of 1 - F over x > a where F(a) = 0, with F the product of their
     distribution functions; each is that of the shifted gamma variable with its moments, by Wilson
-    and Hilferty, PNAS 17 (1931), 684: the cube root of a gamma variable is nearly normal.
+    and Hilferty, PNAS 17 (1931), 684: the cube root of a gamma variable is nearly normal. Its
+    second moment about a is the integral of 2 (x - a) (1 - F).
     """
     moments = np.stack([means, variances, thirds])
     (mean, variance, third), times = np.unique(moments, axis=1, return_counts=True)
@@ -61,22 +72,23 @@ def expected_maximum(means: FloatColumn, variances: FloatColumn, thirds: FloatCo
     deviation = np.where(deviation > LEAST_DEVIATION * mean, deviation, 0.0)
     largest = float(mean.max())
     if len(means) == 1 or not deviation.any():
-        return largest
+        return largest, float(max(variances.max(), 0.0)) if len(means) == 1 else 0.0
     skew = np.divide(third, deviation**3, out=np.zeros_like(third), where=deviation > 0)
     skew = np.clip(skew, -MOST_SKEW, MOST_SKEW)
-    low = float((mean + deviation * _quantile(-REACH, skew)).max())
-    high = float((mean + deviation * _quantile(REACH, skew)).max())
+    low = float((mean + deviation * quantile(-REACH, skew)).max())
+    high = float((mean + deviation * quantile(REACH, skew)).max())
     points = np.linspace(low, high, POINTS)
     below = np.ones(POINTS)
     for one in range(len(mean)):
-        z = _normal_score(points - mean[one], deviation[one], float(skew[one]))
+        z = normal_score(points - mean[one], deviation[one], float(skew[one]))
         below *= normal_below(z) ** times[one]
     above = 1.0 - below
     area = float((above[1:] + above[:-1]).sum()) / 2 * (high - low) / (POINTS - 1)
-    return max(largest, low + area)
+    second = float((2 * (points - low) * above).sum()) * (high - low) / (POINTS - 1)
+    return max(largest, low + area), max(0.0, second - area**2)
 
 
-def _quantile(z: float, skew: FloatColumn) -> FloatColumn:
+def quantile(z: float, skew: FloatColumn) -> FloatColumn:
     """Deviations from the mean of a shifted gamma variable at a normal score.
 
     Source: as `expected_maximum`: w = 2 / g ((1 - g^2 / 36 + g z / 6)^3 - 1); w = z where g is 0.
@@ -86,11 +98,13 @@ def _quantile(z: float, skew: FloatColumn) -> FloatColumn:
     return np.where(np.abs(skew) < LEAST_SKEW, z, 2 / g * (root**3 - 1))
 
 
-def _normal_score(distance: FloatColumn, deviation: float, skew: float) -> FloatColumn:
-    """The normal score of a distance from the mean. Source: `_quantile` turned round."""
-    if deviation == 0:
-        return np.where(distance >= 0, 2 * REACH, -2 * REACH)
-    w = distance / deviation
-    if abs(skew) < LEAST_SKEW:
-        return np.asarray(w)
-    return np.asarray(6 / skew * (np.cbrt(1 + skew * w / 2) - 1 + skew**2 / 36))
+def normal_score(
+    distance: FloatColumn, deviation: float | FloatColumn, skew: float | FloatColumn
+) -> FloatColumn:
+    """The normal score of a distance from the mean. Source: `quantile` turned round."""
+    known = np.asarray(deviation) > 0
+    w = distance / np.where(known, deviation, 1.0)
+    symmetric = np.abs(skew) < LEAST_SKEW
+    g = np.where(symmetric, 1.0, skew)
+    scores = np.where(symmetric, w, 6 / g * (np.cbrt(1 + g * w / 2) - 1 + skew**2 / 36))
+    return np.where(known, scores, np.where(distance >= 0, 2 * REACH, -2 * REACH))

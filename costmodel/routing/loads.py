@@ -167,10 +167,15 @@ def changes_rows(job: Job) -> bool:
     return router is not None and not router.changes_nothing
 
 
+def row_multiple(options: RuntimeOptions, precision: str) -> int:
+    """Rows that a rank sends to an expert are a multiple of. Source: `ALIGNED_ROWS`."""
+    return ALIGNED_ROWS.get(precision, 1) if options.moe_router_padding else 1
+
+
 @lru_cache(maxsize=64)
 def _of(moe: Identical[MoeSpec], stated: Identical[RuntimeOptions], precision: str) -> _Router:
     options = stated.of
-    multiple = ALIGNED_ROWS.get(precision, 1) if options.moe_router_padding else 1
+    multiple = row_multiple(options, precision)
     return _Router(
         moe.of,
         options.routing or BALANCED,
@@ -203,15 +208,15 @@ def _load(
     Source: derived; layers follow one another, so their seconds and their bytes add up.
     """
     router = known.of
+    if router.routing.kind == "load":
+        return _stated(router.routing.fullest, ep, min(nodes, ep))
     capacity = expert_capacity(router, tokens)
     if router.pads and capacity is not None:
         return _padded(router, capacity, tokens)
     layers = [_counts(router, one, tokens, capacity) for one in _probabilities(router)]
     balanced = tokens * router.moe.rows_per_token
     groups, experts = min(nodes, ep), router.moe.num_experts
-    if router.aim and placement is None:
-        keys = Identical(router.routing), Identical(router.moe)
-        placement = best_placement(*keys, ep, groups, router.aim)
+    placement = placement or _placement(router, ep, groups)
     by_rank = placement or in_order(experts, ep)
     on_nodes = placement.on_nodes(groups) if placement else in_order(experts, groups)
 
@@ -224,6 +229,28 @@ def _load(
     fullest = fullest_of(by_rank)
     node = min(fullest, fullest_of(on_nodes))
     return _rounded(fullest, node, kept / balanced, kept / computed)
+
+
+def _placement(router: _Router, ep: int, nodes: int) -> Placement | None:
+    """By the tokens of all steps, whichever step is looked at; null: in the order of numbers."""
+    if router.aim is None:
+        return None
+    return best_placement(Identical(router.routing), Identical(router.moe), ep, nodes, router.aim)
+
+
+def placement_of(job: Job, *, ep: int, nodes: int) -> Placement:
+    """Where the experts of a job with experts lie, on the ranks of so many nodes."""
+    router = _router_of(job)
+    assert router is not None
+    return _placement(router, ep, min(nodes, ep)) or in_order(router.moe.num_experts, ep)
+
+
+def _stated(fullest: float, ranks: int, nodes: int) -> Load:
+    """A load as stated, which is no more than all rows of all ranks, or nodes.
+
+    Source: derived; one of n ranks with all rows has n times those of the mean.
+    """
+    return Load(min(fullest, float(ranks)), min(fullest, float(nodes)), 0.0, 0.0)
 
 
 def _rounded(fullest: float, fullest_node: float, kept: float, chosen: float) -> Load:

@@ -16,6 +16,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec, Placement
 from trainplan.costmodel.job import Job, OuterSpec, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.documents.chosen import SCHEMA as PLAN_SCHEMA
@@ -273,6 +274,10 @@ class PlanDocument(OfJob):
     too."""
     assumed: tuple[Assumed, ...]
     """Settings that the answer is priced with, defaults too, and what each saves."""
+    load_shift: LoadShift | None
+    """Step time and memory by step, as experts are unlike full; null: no `routing` is stated, or
+    ranks have the same rows in all steps. `plan estimate --json` and `plan explain --json` have it,
+    too."""
     provenance: Provenance
     """`runtime_version`, `memory_margin`, `choices` (`--fix`, `--exclude` and `--trusted`),
     `sources` of the machine's numbers, and `notes`."""

@@ -18,7 +18,7 @@ _ELSEWHERE = ("runtime_version", "memory_margin", "choices", "sources", "notes")
 """Fields that the document keeps under `provenance`."""
 _SAME = (
     *("certificate", "refused", "other_schedules", "placement", "apart", "evidence", "spent"),
-    "assumed",
+    *("assumed", "load_shift"),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate, RankMemory
 from trainplan.planner.cases import Case
 from trainplan.planner.explanations.largest_model import LargestModel, largest_model
@@ -27,7 +28,7 @@ from trainplan.planner.questions import (
     Status,
     check,
     estimate,
-    imbalance,
+    expert_costs,
     width_notes,
 )
 from trainplan.planner.work import ALONE, Budget, Workers
@@ -87,6 +88,8 @@ class Explanation:
     robustness: Robustness
     imbalance: Imbalance | None = None
     """What unequal experts cost; None where they are equal."""
+    load_shift: LoadShift | None = None
+    """Step time and memory by step; None where experts are equally full in all."""
     lengths: SequenceLengths | None = None
     """What unequal lengths cost; None where all sequences have one length."""
     largest_model: LargestModel | None = None
@@ -165,6 +168,7 @@ def explain(
         for rank, rival in enumerate(rivals, start=1)
     ]
     chosen = candidates[0].estimate
+    costs = expert_costs(case.job, layout, chosen, case.measured)
     return Explanation(
         job=case.job,
         layout=layout,
@@ -175,7 +179,8 @@ def explain(
         recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
         shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
         robustness=robustness(candidates),
-        imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
+        imbalance=costs[0],
+        load_shift=costs[1],
         lengths=sequence_lengths(case.job, layout, case.measured),
         largest_model=largest_model(case, budget),
         notes=tuple(width_notes(case.context, layout, chosen)),

@@ -5,6 +5,7 @@ from pydantic import Field
 from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, Schedule
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
@@ -155,6 +156,8 @@ class Plan(Spec):
     """How far the best layout is from what was measured; null: not asked."""
     spent: Spent | None = None
     """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
+    load_shift: LoadShift | None = None
+    """Step time and memory by step; null: ranks have the same rows in all, or it was not asked."""
     assumed: tuple[Assumed, ...] = ()
     """Settings that the answer is priced with, the runtime's own defaults included."""
     notes: tuple[str, ...] = ()

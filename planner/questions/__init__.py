@@ -6,9 +6,10 @@ check_model: what no layout of the model helps. Raises.
 estimate: price one layout.
 Estimates: estimates of many layouts.
 estimates: price many layouts of a job at once, each as `estimate` would.
-facts_of: what a step of a priced layout takes, and the settings that its price assumes.
+expert_costs: what unequal experts cost, and how steps differ in it.
+facts_of: what a step of a priced layout takes, the settings that its price assumes, how steps
+    differ.
 Imbalance: experts of a layer under the routing and the options of a job.
-imbalance: what a step takes longer than with balanced tokens.
 kept_layout: the layout of a similar job, with data parallelism that fills the cluster.
 layout_notes: what a reader of the price of a layout should know, and of any figure for its job.
 no_cpu: that a runtime does not train without GPUs, and which ones do.
@@ -60,6 +61,6 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.kernel_widths import width_notes
     from trainplan.planner.questions.placement import node_order
     from trainplan.planner.questions.simulation import Simulation, simulate
-    from trainplan.planner.questions.unequal_experts import Imbalance, imbalance
+    from trainplan.planner.questions.unequal_experts import Imbalance, expert_costs
 else:
     __getattr__ = door(__name__)

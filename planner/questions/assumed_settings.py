@@ -10,10 +10,12 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.comm import DEFAULT_PROXY, group
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.cases import replaced
 from trainplan.planner.plan import Spent
 from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.load_shift import load_shift
 from trainplan.planner.settings import Assumed
 
 OFF = {
@@ -74,10 +76,11 @@ def assumed(
 
 def facts_of(
     job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
-) -> tuple[Spent, tuple[Assumed, ...]]:
-    """What a step takes and the run, and the settings that its price assumes."""
+) -> tuple[Spent, tuple[Assumed, ...], LoadShift | None]:
+    """What a step takes and the run, the settings that its price assumes, how steps differ."""
     spent = Spent.of(context_for(job, measured), layout, priced.step_time_s)
-    return spent, tuple(assumed(job, layout, priced, measured))
+    shift = load_shift(job, layout, priced, measured)
+    return spent, tuple(assumed(job, layout, priced, measured)), shift
 
 
 def _saved(

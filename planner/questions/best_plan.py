@@ -44,9 +44,8 @@ from trainplan.planner.plan import (
     Plan,
     SearchOptions,
     Source,
-    Spent,
 )
-from trainplan.planner.questions.assumed_settings import assumed
+from trainplan.planner.questions.assumed_settings import facts_of
 from trainplan.planner.questions.batch_notes import batch_notes
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
@@ -139,13 +138,15 @@ def search(
         late = budget.spent()
         margin = options.margin(job)
         slower = () if late else other_schedules(own, plan.best.layout, margin)
-        certificate = _priced(replace(context, budget=budget), plan)
-        known = evidence_on(own, plan.best.layout)
-        best = plan.best
-        spent = None if apart else Spent.of(own, best.layout, best.estimate.step_time_s)
-        settings = () if apart else tuple(assumed(job, best.layout, best.estimate, measured))
-        proof = {"evidence": known, "certificate": certificate, "assumed": settings}
-        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **proof})
+        best, certificate = plan.best, _priced(replace(context, budget=budget), plan)
+        proof: dict[str, object] = {
+            "evidence": evidence_on(own, best.layout),
+            "certificate": certificate,
+        }
+        if not apart:
+            facts = facts_of(job, best.layout, best.estimate, measured)
+            proof |= dict(zip(("spent", "assumed", "load_shift"), facts, strict=True))
+        plan = plan.model_copy(update={"other_schedules": slower, **proof})
     layout = plan.best.layout
     texts = [
         *_part_alone(replace(context, budget=budget), plan),

@@ -7,8 +7,10 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.routing import Load, changes_rows, load, local_tokens
+from trainplan.costmodel.routing import Load, LoadShift, changes_rows, load, local_tokens
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.load_shift import load_shift
 
 NOTICED = 5e-4
 """Less than 0.05 % of the rows is not told."""
@@ -60,6 +62,16 @@ def imbalance(
         padded_fraction=found.padded_fraction,
         seconds=step_time_s - even,
         cost_fraction=step_time_s / even - 1,
+    )
+
+
+def expert_costs(
+    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+) -> tuple[Imbalance | None, LoadShift | None]:
+    """What unequal experts cost of a priced layout, and how steps differ in it."""
+    return (
+        imbalance(job, layout, priced.step_time_s, measured),
+        load_shift(job, layout, priced, measured),
     )
 
 

@@ -50,4 +50,24 @@ def test_a_routing_that_is_none_is_refused_in_one_line(tmp_path: Path):
     wrong = refused(plan("estimate", *MOE, *LAYOUT, "--option", f"routing={counts}"))
     assert "a layer has 3 counts, the model 128 experts" in wrong
     missing = refused(plan("estimate", *MOE, *LAYOUT, "--option", "routing=nowhere.csv"))
-    assert "no such file; or write balanced|random|zipf:ALPHA|FILE" in missing
+    assert "no such file; or write balanced|random|zipf:ALPHA|load:FACTOR|FILE" in missing
+
+
+def test_an_estimate_says_first_whether_memory_holds_when_load_shifts(tmp_path: Path):
+    counts = tmp_path / "counts.csv"
+    lines = [",".join(str(200 - (step + n) % 128) for n in range(128)) for step in range(100)]
+    counts.write_text(
+        "step,"
+        + ",".join(f"e{n}" for n in range(128))
+        + "\n"
+        + "\n".join(f"{step},{line}" for step, line in enumerate(lines))
+    )
+    known = plan("estimate", *MOE, *LAYOUT, "--option", f"routing={counts}").out.splitlines()
+    assert "100 steps" in " ".join(known[1:4])
+    assert known[1].startswith("memory at the 99th percentile ")
+    short = json.loads(plan("estimate", *MOE, *LAYOUT, "--option", "routing=random", "--json").out)[
+        "load_shift"
+    ]
+    assert (short["steps"], len(short["percentiles"]), short["fullest"]) == (0, 3, [])
+    assert short["fits"] is short["percentiles"][-1]["fits"]
+    assert json.loads(plan("estimate", *MOE, *LAYOUT, "--json").out)["load_shift"] is None

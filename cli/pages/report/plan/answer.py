@@ -14,6 +14,7 @@ from trainplan.cli.pages.parts.headline import (
     spent_lines,
 )
 from trainplan.cli.pages.parts.islands import island_lines
+from trainplan.cli.pages.parts.load_shift import load_shift_lines
 from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.parts.placement import (
     disaggregated_text,
@@ -108,6 +109,7 @@ def job_section(plan: Plan) -> Section:
         *run_lines(plan.job, plan.best.estimate),
         *goodput_lines(plan.job),
         *spent_lines(plan.job, plan.spent),
+        *load_shift_lines(plan.load_shift),
         *group_lines(plan.job, plan.best.layout),
     ]
     if plan.placement:

@@ -211,3 +211,15 @@ def test_every_value_that_help_names_is_read(one):
 def test_options_of_experts_that_mean_nothing_are_refused(texts, says):
     with pytest.raises(SpecError, match=says):
         parse_options(texts)
+
+
+def test_a_stated_load_is_read_and_written_and_means_nothing_with_a_capacity():
+    read = parse_options(("routing=load:1.3",))
+    assert read.routing == RoutingSpec(kind="load", fullest=1.3)
+    assert read.arguments() == {"routing": "routing=load:1.3"}
+    assert RuntimeOptions.model_validate(json.loads(json.dumps(read.stated()))) == read
+    for text in ("load:0.9", "load:", "load:1e3", "load:20000"):
+        with pytest.raises(SpecError, match="load:FACTOR with FACTOR from 1 to 10000"):
+            parse_options((f"routing={text}",))
+    with pytest.raises(SpecError, match=r"leave out moe_capacity_factor"):
+        parse_options(("routing=load:1.3", "moe_capacity_factor=1"))

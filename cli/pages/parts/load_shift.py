@@ -1,0 +1,57 @@
+"""How step time and memory shift with the experts that tokens choose."""
+
+from collections.abc import Iterator
+
+from trainplan.cli.words import gib, seconds_like
+from trainplan.costmodel.routing import LoadShift
+
+STEPS = {
+    50: "half of the steps take at most",
+    90: "nine of ten",
+    99: "99 of 100",
+    100: "the fullest",
+}
+TELL = 100
+"""Steps of which one of a hundred is known."""
+
+
+def load_shift_lines(found: LoadShift | None) -> Iterator[str]:
+    """The verdict on memory first, then seconds by step, then which ranks are fullest."""
+    if found is None:
+        return
+    last = next((one for one in found.percentiles if one.percentile == 99), found.percentiles[-1])
+    of = "at the 99th percentile" if last.percentile == 99 else "in the fullest step"
+    memory = f"memory {of} {gib(last.memory_bytes)} of {gib(found.capacity_bytes)} GiB"
+    verdict = {
+        True: "fits when load shifts",
+        False: "runs out of memory when load shifts",
+        None: "fits, and whether it does when load shifts is not known",
+    }[found.fits]
+    if not found.percentiles[0].fits:
+        verdict = "does not fit in half of the steps"
+    yield f"{memory}: {verdict} ({_basis(found)})"
+    step = found.percentiles[0].step_time_s
+    times = [
+        f"{STEPS[round(one.percentile)]} {seconds_like(one.step_time_s, step)}"
+        for one in found.percentiles
+    ]
+    yield f"{', '.join(times)}"
+    if found.fullest:
+        ranks = "; ".join(
+            f"expert rank {one.rank}{'' if one.layer is None else f' in layer {one.layer}'} "
+            f"{one.load:.2f} times"
+            for one in found.fullest
+        )
+        yield f"fullest in the mean, of the rows of a balanced rank: {ranks}"
+
+
+def _basis(found: LoadShift) -> str:
+    """What the percentiles are of."""
+    name = f"routing={found.routing}"
+    if found.steps >= TELL:
+        return f"{name}, {found.steps} steps"
+    if found.steps:
+        return f"{name}, {found.steps} steps: {TELL} tell of one in a hundred"
+    if found.fits is None:
+        return f"{name} does not tell steps from each other, so chance alone is counted"
+    return f"{name} in every step, chance alone"
