@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
+
+T = TypeVar("T")
 
 
 class Request:
@@ -24,6 +27,12 @@ def number(by_day: int, by_night: int) -> int:
 def examples(by_day: int, by_night: int) -> settings:
     """So many examples of a property."""
     return settings(max_examples=number(by_day, by_night))
+
+
+def some_cases(cases: Iterable[T], by_day: int) -> list[T]:
+    """So many cases at most, spread evenly, the first among them; all where `--full` asks."""
+    every = list(cases)
+    return every[:: 1 if Request.full else -(-len(every) // by_day)]
 
 
 def sampled(cells: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

@@ -13,6 +13,7 @@ keeps the first 12 lines of every output, `console 12-20` only those lines; dots
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import math
 import re
@@ -23,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
-from trainplan.cli.main import run
+from trainplan.cli.main import COLLECTED_EVERY, run
 from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.calibration.machine import NOTHING, Measured
 from trainplan.costmodel.job.job import Job
@@ -55,6 +56,7 @@ def _searched_once() -> Iterator[None]:
     core: to share a search costs a third more of the two that `.ci/run` has.
     """
     plain = questions.search
+    gc.set_threshold(COLLECTED_EVERY)  # as in a process of `plan`
 
     def shared(
         job: Job,

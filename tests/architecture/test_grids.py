@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.grids import Request, examples, sampled
+from tests.grids import Request, examples, sampled, some_cases
 
 CELLS = [
     SimpleNamespace(name=f"test[{a}-{b}-{c}]", callspec=SimpleNamespace(params=params))
@@ -34,6 +34,16 @@ def test_one_cell_is_its_own_sample():
 def test_the_night_has_all_examples(monkeypatch, full, number):
     monkeypatch.setattr(Request, "full", full)
     assert examples(3, by_night=8).max_examples == number
+
+
+@pytest.mark.parametrize(
+    ("by_day", "cases"), [(1, [0]), (3, [0, 3, 6]), (4, [0, 2, 4, 6]), (9, [*range(7)])]
+)
+def test_some_cases_are_spread_over_all_and_the_night_has_every_one(monkeypatch, by_day, cases):
+    monkeypatch.setattr(Request, "full", False)
+    assert some_cases(range(7), by_day) == cases
+    monkeypatch.setattr(Request, "full", True)
+    assert some_cases(range(7), by_day) == [*range(7)]
 
 
 def test_a_run_has_what_its_options_ask_for(request):

@@ -3,6 +3,7 @@
 import json
 import os
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.e2e.command import plan
 FOLDER = Path(__file__).parent / "launches"
 CASES = tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))["case"]
 DEGREES = ("tp", "pp", "vpp", "cp", "dp", "micro_batch_size", "recompute", "zero_stage")
-QUICK = ("--time-limit", "1", "--json")
+QUICK = ("--time-limit", "0.1", "--json")
 
 
 def job_of(document):
@@ -70,13 +71,25 @@ def test_a_yaml_of_two_megabytes_is_refused_at_once(tmp_path):
     assert done.code and len(done.err.splitlines()) == 1
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    """Of a runtime the file of a plan, searched once."""
+
+    @cache
+    def made(runtime):
+        path = tmp_path_factory.mktemp(runtime) / "plan.json"
+        words = ("--model", "llama3-8b", "--cluster", "2x8:h100-sxm", "--seq-length", "4096")
+        more = ("--global-batch-size", "64", "--runtime", runtime, "--output", path)
+        assert not plan("search", *words, *more).code
+        return path
+
+    return made
+
+
 @pytest.mark.parametrize("launcher", ["slurm", "mpi", "kubernetes", "pytorchjob", "skypilot"])
 @pytest.mark.parametrize("runtime", ["megatron-lm", "deepspeed"])
-def test_an_export_for_a_launcher_comes_back(runtime, launcher, tmp_path):
-    made, folder = tmp_path / "plan.json", tmp_path / "launch"
-    words = ("--model", "llama3-8b", "--cluster", "2x8:h100-sxm", "--seq-length", "4096")
-    more = ("--global-batch-size", "64", "--runtime", runtime, "--output", made)
-    assert not plan("search", *words, *more).code
+def test_an_export_for_a_launcher_comes_back(planned, runtime, launcher, tmp_path):
+    made, folder = planned(runtime), tmp_path / "launch"
     assert not plan("export", made, "--launcher", launcher, "--output-dir", folder).code
     written = json.loads(made.read_text())
     [file] = [one for one in folder.iterdir() if one.suffix in (".sh", ".yaml", ".sbatch")]

@@ -63,7 +63,7 @@ CONTENTS = {
     **dict.fromkeys(("plan", "first", "second", "document"), of_plan),
 }
 """Of the file that an argument names: before and after a change of it."""
-KEPT_SHORT = {"time_limit": 0.5}
+KEPT_SHORT = {"time_limit": 0.1}
 ENGINE = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
 ARGUMENTS = {
     "search": {**JOB, **KEPT_SHORT, "fix": ["pp=1"], "packing": None},

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.grids import some_cases
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import search
 from trainplan.planner.space import parse_choice
@@ -63,7 +64,7 @@ def verified(make_job):
 @pytest.mark.parametrize("nproc", [2, 4])
 @pytest.mark.parametrize("recompute", RECOMPUTE)
 @pytest.mark.parametrize("stages", STAGES)
-@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("pipeline", some_cases(PIPELINES, 6))
 def test_a_searched_pipeline_holds_sends_and_keeps_what_is_counted(
     verified, pipeline, stages, recompute, nproc
 ):

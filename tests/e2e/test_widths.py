@@ -75,7 +75,7 @@ def numbers(text):
 
 def test_no_page_has_a_line_longer_than_the_terminal(pages):
     for name, parts in pages.items():
-        for width in range(NARROWEST, WIDEST + 1, number(12, 1)):
+        for width in range(NARROWEST, WIDEST + 1, number(30, 1)):
             lines = shown.page_text(*parts, width=width).splitlines()
             assert max(map(len, lines)) <= width, (name, width)
             assert not any("…" in line for line in lines)

@@ -54,7 +54,7 @@ CLUSTERS = {
     "1x12:h100-sxm": ("bf16", "fp16"),
 }
 """And number formats of their GPUs."""
-LAYOUTS = number(10, by_night=24)
+LAYOUTS = number(5, by_night=24)
 """Of each model."""
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 import pytest
 
 from tests import torchtitan_jobs, training_scripts
-from tests.grids import number
+from tests.grids import number, some_cases
 from tests.launches import launch_of, word
 from tests.properties.megatron_exports import OWN, PRESETS, exports, random_job
 from tests.properties.test_bridge_round_trip import launch_of as bridge_launch_of
@@ -23,7 +23,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import EXPORTERS, READERS, Request
 
-FEW = number(2, by_night=6)
+FEW = number(1, by_night=6)
 """Exports of each model; every line of each goes once."""
 
 
@@ -73,7 +73,7 @@ def placed(launch, cluster):
     return replace(launch, nodes=nodes, gpus_per_node=gpus)
 
 
-@pytest.mark.parametrize("name", [*OWN, *PRESETS])
+@pytest.mark.parametrize("name", some_cases([*OWN, *PRESETS], 5))
 def test_a_line_less_of_megatron(name):
     for job, _, config in islice(exports(name, random_job), FEW):
         launch = placed(launch_of(config), job.cluster)
@@ -93,7 +93,9 @@ def test_a_line_less_of_zero_bubble(name):
         check("megatron-zero-bubble", placed(launch_of(config), job.cluster), Request())
 
 
-@pytest.mark.parametrize("name", ["dense", "mixtral", "llama3.1-70b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize(
+    "name", some_cases(["dense", "mixtral", "llama3.1-70b", "qwen3-30b-a3b"], 2)
+)
 def test_a_line_less_of_a_recipe(name):
     for job, _, config in islice(exports(name, of_runtime("megatron-bridge")), FEW):
         launch = placed(bridge_launch_of(config), job.cluster)

@@ -6,6 +6,7 @@ import re
 import pytest
 import yaml
 
+from tests.grids import some_cases
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.presets.presets import preset, preset_named
 from trainplan.planner.runtimes import READERS, Request
@@ -139,7 +140,7 @@ def less(lines):
             yield f"{name}: {line}", lines, {**FILES, name: left}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", some_cases(COMMANDS, 8))
 def test_a_line_less_of_a_script(command):
     lines = command.splitlines()
     assert reading(lines, FILES).legal is True

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.golden.decoder_counts import recorded
+from tests.grids import some_cases
 from trainplan.costmodel.base import PlanError, UnsupportedError
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.families.reading import model_from_config
@@ -71,7 +72,7 @@ def layouts(job, seed):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("runtime", EXPORTERS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_cases(MODELS, 8))
 def test_every_layout_that_a_search_may_answer_is_exported(name, runtime):
     job = job_of(name, runtime, **OPTIONS[len(name) % len(OPTIONS)])
     try:
@@ -100,7 +101,7 @@ def test_tiles_that_are_not_written_are_refused_by_a_rule_of_the_search(precisio
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some_cases(MODELS, 8))
 def test_the_runtime_of_a_job_that_names_none_is_the_usual_one_where_that_can(name):
     usual = job_of(name, "megatron-lm")
     job, why = runtime_chosen(usual, files=True)

@@ -33,7 +33,7 @@ OPTIONS = {
     "overlap_tp_comm": (None, None, True),
     "cuda_graph": (None, None, "partial"),
 }
-JOBS = number(2, by_night=60)
+JOBS = number(1, by_night=60)
 """Of each runtime."""
 
 

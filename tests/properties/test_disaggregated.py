@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOWER
-from tests.grids import EXACT
+from tests.grids import EXACT, some_cases
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.disaggregated import (
     TowerStep,
@@ -80,7 +80,7 @@ def step_of(job, own, plan, candidate):
     return max(decoder_s + exposed[0], tower.step_s + exposed[1])
 
 
-@pytest.mark.parametrize(("cluster", "batch", "fields"), CASES)
+@pytest.mark.parametrize(("cluster", "batch", "fields"), some_cases(CASES, 2))
 def test_no_split_that_is_searched_whole_is_faster(answer, cluster, batch, fields):
     job, plan = answer(cluster, batch, fields)
     found = plan.apart

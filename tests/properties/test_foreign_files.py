@@ -7,6 +7,7 @@ from random import Random
 import pytest
 import yaml
 
+from tests.grids import number
 from trainplan.cli.values.launches import read_launches, text_next_to
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.planner.formats import FORMATS
@@ -55,7 +56,7 @@ def check(path):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_of_another_program_is_never_called_illegal(name, tmp_path):
     random = Random(name)
-    for document in (one for _ in range(3) for one in documents(name, random)):
+    for document in (one for _ in range(number(1, by_night=3)) for one in documents(name, random)):
         for ending, text in ((".json", json.dumps(document)), (".yaml", yaml.safe_dump(document))):
             path = tmp_path / f"a{ending}"
             path.write_text(text)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.grids import number
+from tests.grids import number, some_cases
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates
@@ -236,9 +236,12 @@ def test_an_earlier_deadline_never_makes_a_run_cheaper(priced_job, everything, n
 
 @pytest.mark.parametrize(
     ("pair", "case"),
-    [(pair, one) for pair in PAIRS if "memory" not in pair for one in (TINY, MOE)]
-    + [(pair, ONE_GPU) for pair in PAIRS if "memory" in pair]
-    + [(("time", "memory"), TINY)],
+    some_cases(
+        [(pair, one) for pair in PAIRS if "memory" not in pair for one in (TINY, MOE)]
+        + [(pair, ONE_GPU) for pair in PAIRS if "memory" in pair]
+        + [(("time", "memory"), TINY)],
+        6,
+    ),
 )
 def test_the_choices_between_two_objectives_are_those_brute_force_finds(
     priced_job, everything, case, pair

@@ -17,7 +17,7 @@ from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
 
-MACHINES = number(60, by_night=200)
+MACHINES = number(30, by_night=200)
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.best_plan import search
 
-JOBS = number(6, by_night=60)
+JOBS = number(3, by_night=60)
 BRIEF = SearchOptions(search_options="none", only_answer=True, top=1, slack=0.0)
 LAYOUTS = [
     Layout(tp=tp, pp=pp, dp=8 // tp // pp, micro_batch_size=size, zero_stage=1)

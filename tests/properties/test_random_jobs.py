@@ -87,7 +87,7 @@ def all_layouts(job):
     return below, whole.take(legal), np.tile(owner, len(whole) // len(table))[legal]
 
 
-@examples(15, by_night=50)
+@examples(8, by_night=50)
 @given(jobs(), st.sampled_from([0.02, 0.3, 0.9]))
 def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")
@@ -109,7 +109,7 @@ def test_the_search_agrees_with_brute_force(job, share):
     assert best == pytest.approx(fastest, rel=1e-9)
 
 
-@examples(15, by_night=50)
+@examples(8, by_night=50)
 @given(jobs(), st.integers(0, 2**32 - 1))
 def test_recomputation_and_offload_only_add_time(job, seed):
     """To the bound of every layout, and to the step of those whose replicas have nothing to tell.

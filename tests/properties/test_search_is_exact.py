@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import Steps
 from tests.fractions import with_every_fraction
-from tests.grids import EXACT
+from tests.grids import EXACT, some_cases
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import context_for
@@ -102,12 +102,15 @@ DRIVES = DriveSpec(count=2, tb=1, read_gb_per_s=3, write_gb_per_s=2)
 @pytest.mark.parametrize("memory_gib", [3, 1.1])
 @pytest.mark.parametrize(
     "host",
-    [
-        HostSpec(memory_gib=64),
-        HostSpec(memory_gib=2, drives=DRIVES),
-        HostSpec(memory_gib=0.8, drives=DRIVES),
-        HostSpec(memory_gib=64, drives=DRIVES.model_copy(update={"tb": 1e-3})),
-    ],
+    some_cases(
+        [
+            HostSpec(memory_gib=64),
+            HostSpec(memory_gib=2, drives=DRIVES),
+            HostSpec(memory_gib=0.8, drives=DRIVES),
+            HostSpec(memory_gib=64, drives=DRIVES.model_copy(update={"tb": 1e-3})),
+        ],
+        2,
+    ),
 )
 def test_a_host_that_is_small_is_shared_as_brute_force_shares_it(make_job, host, memory_gib):
     job = make_job("small-dense", "1x2:h100-sxm", 8).model_copy(update={"runtime": "deepspeed"})
@@ -120,20 +123,23 @@ def test_a_host_that_is_small_is_shared_as_brute_force_shares_it(make_job, host,
 @pytest.mark.parametrize("memory_gib", [80, 1.6])
 @pytest.mark.parametrize(
     "options",
-    [
-        RuntimeOptions(cuda_graph="partial"),
-        RuntimeOptions(cuda_graph="none", dropout=True),
-        RuntimeOptions(overlap_grad_reduce=False, overlap_param_gather=False),
-        RuntimeOptions(overlap_param_gather=True, overlap_tp_comm=True),
-        RuntimeOptions(bucket_mb=1),
-        RuntimeOptions(overlap_moe_a2a=True, moe_dispatcher="deepep"),
-        RuntimeOptions(gradient_dtype="bf16", moment_dtype="bf16", cross_entropy="jit"),
-        RuntimeOptions(attention="unfused", offload_activation_layers=2),
-        RuntimeOptions(cp_comm_type="a2a"),
-        RuntimeOptions(routing=RoutingSpec(kind="random")),
-        RuntimeOptions(routing=RoutingSpec(kind="zipf", alpha=0.6), moe_capacity_factor=1.5),
-        RuntimeOptions(moe_capacity_factor=1.3, moe_pad_to_capacity=True),
-    ],
+    some_cases(
+        [
+            RuntimeOptions(cuda_graph="partial"),
+            RuntimeOptions(cuda_graph="none", dropout=True),
+            RuntimeOptions(overlap_grad_reduce=False, overlap_param_gather=False),
+            RuntimeOptions(overlap_param_gather=True, overlap_tp_comm=True),
+            RuntimeOptions(bucket_mb=1),
+            RuntimeOptions(overlap_moe_a2a=True, moe_dispatcher="deepep"),
+            RuntimeOptions(gradient_dtype="bf16", moment_dtype="bf16", cross_entropy="jit"),
+            RuntimeOptions(attention="unfused", offload_activation_layers=2),
+            RuntimeOptions(cp_comm_type="a2a"),
+            RuntimeOptions(routing=RoutingSpec(kind="random")),
+            RuntimeOptions(routing=RoutingSpec(kind="zipf", alpha=0.6), moe_capacity_factor=1.5),
+            RuntimeOptions(moe_capacity_factor=1.3, moe_pad_to_capacity=True),
+        ],
+        4,
+    ),
 )
 def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
     job = make_job("small-moe", "1x4:h100-sxm", 8).model_copy(update={"options": options})

@@ -54,7 +54,7 @@ def cutoffs(one):
     return [np.inf, one.incumbent_s * (1 + 1e-6), float(np.quantile(one.seconds, 0.5))]
 
 
-@examples(12, by_night=30)
+@examples(6, by_night=30)
 @given(*wanted)
 def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, alike):
     one = every_split_of(seed, alike)
@@ -75,7 +75,7 @@ def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, 
     assert splits.may_fit()[one.fits].all(), one
 
 
-@examples(12, by_night=30)
+@examples(6, by_night=30)
 @given(*wanted)
 def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
     one = every_split_of(seed, alike)
@@ -92,7 +92,7 @@ def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
         assert inside.all(axis=1)[wins].all(), (one, cutoff)
 
 
-@examples(16, by_night=40)
+@examples(8, by_night=40)
 @given(*wanted)
 def test_the_best_split_is_what_brute_force_finds(seed, alike):
     one = every_split_of(seed, alike)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.grids import some_cases
 from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.layouts import legal_rows
@@ -64,7 +65,7 @@ def fastest(context, member, memory_bytes):
     return best
 
 
-@pytest.mark.parametrize("memory_gib", [80, 3])
+@pytest.mark.parametrize("memory_gib", some_cases([3, 80], 1))
 def test_the_best_split_of_all_combinations_is_found_and_proved(context, groups, memory_gib):
     memory = min(memory_gib * 2.0**30, context.usable_of(groups[0].members[0].context.machine))
     limits = Limits(memory_bytes=memory)

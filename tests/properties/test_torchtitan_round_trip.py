@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
+from tests.grids import number
 from tests.torchtitan_jobs import launch_of
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
@@ -34,7 +35,7 @@ MODELS = (
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "interleaved", "breadth-first", "zb-h1", "zb-v",
              "dualpipe-v", "v-half", "v-min")  # fmt: skip
 RECIPES = (None, "rowwise", "rowwise_with_gw_hp")
-DRAWS = 150
+DRAWS = number(60, by_night=150)
 
 
 def drawn(rng):

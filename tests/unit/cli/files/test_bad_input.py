@@ -235,6 +235,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(
     )
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.e2e.command import LLAMA, plan
-from tests.grids import examples
+from tests.grids import examples, some_cases
 from tests.makespans import makespan_seconds
 from trainplan.cli.pages.plan import others_part
 from trainplan.costmodel.base.errors import SpecError
@@ -84,7 +84,7 @@ def test_on_a_v_the_first_rank_holds_embedding_and_head(make_job, name, merged):
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
-@examples(8, by_night=20)
+@examples(3, by_night=20)
 @given(pp=st.integers(2, 6), m=st.integers(1, 20), data=st.data())
 def test_ranks_hold_the_layers_of_the_stages_their_program_runs(make_job, name, pp, m, data):
     job = make_job("llama3-8b", "1x8:h100-sxm", 32)
@@ -104,7 +104,7 @@ def test_ranks_hold_the_layers_of_the_stages_their_program_runs(make_job, name, 
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
-@examples(8, by_night=20)
+@examples(3, by_night=20)
 @given(
     pp=st.integers(2, 4),
     m=st.integers(4, 12),
@@ -182,7 +182,7 @@ def test_zero_stages_that_run_alike_under_a_pipeline_are_one_layout(job):
     assert set(Space(context_for(on(job, "megatron-lm"))).stagings(2).zero_stage) == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("name", runtime("torchtitan").pipeline.schedules)
+@pytest.mark.parametrize("name", some_cases(runtime("torchtitan").pipeline.schedules, 4))
 def test_a_fixed_schedule_is_kept(job, name):
     choices = [f"schedule={name}", "pp=4", f"vpp={shape_of(name)}"]
     fixed = tuple(parse_choice(text, excluded=False) for text in choices)

@@ -154,7 +154,7 @@ def test_unequal_passes_take_no_longer_than_the_pattern_of_equal_ones(name, publ
     assert adapted <= timed(name, shape, relative, order=EQUAL).makespan
 
 
-@examples(15, by_night=40)
+@examples(6, by_night=40)
 @given(shapes(tuple(V_LIMITS)), durations)
 def test_no_durations_make_a_rank_hold_more_than_its_limit(named, relative):
     name, shape = named
@@ -173,7 +173,7 @@ def test_recipes_of_a_shorter_pipeline_serve_a_longer_one(style, monkeypatch):
     assert few[0][1].makespan <= 1.01 * every[0][1].makespan
 
 
-@examples(10, by_night=100)
+@examples(4, by_night=100)
 @given(shapes(tuple(V_LIMITS)), durations, st.integers(0, 2))
 def test_an_order_comes_to_its_end_where_its_run_does(named, relative, less):
     name, shape = named
@@ -190,7 +190,7 @@ def test_a_third_of_the_memory_takes_longer_than_half_of_it(pp):
     assert half.makespan <= third.makespan
 
 
-@examples(25, by_night=60)
+@examples(10, by_night=60)
 @given(shapes(), durations, st.integers(0, 2**32 - 1))
 def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, seed):
     name, shape = named
@@ -203,7 +203,7 @@ def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, 
         np.testing.assert_array_equal(found, written)
 
 
-@examples(25, by_night=60)
+@examples(10, by_night=60)
 @given(shapes(), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed):
     name, (pp, vpp, *_) = named
@@ -213,7 +213,7 @@ def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed
     np.testing.assert_array_equal(*[(one * layers).sum(axis=1) for one in held])
 
 
-@examples(30, by_night=80)
+@examples(12, by_night=80)
 @given(shapes(), durations)
 def test_no_bound_exceeds_the_simulated_time(named, relative):
     name, shape = named
@@ -301,7 +301,7 @@ def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
     assert timed("dualpipe-v", Shape(pp, 2, 3 * pp)).peak_activations.tolist() == [2 * pp + 1] * pp
 
 
-@examples(25, by_night=60)
+@examples(10, by_night=60)
 @given(shapes(("dualpipe-v", "zb-v", "v-half")), st.integers(0, 2**32 - 1), st.integers(0, 5))
 def test_a_pair_sends_both_of_its_outputs_when_both_are_made(named, seed, p2p):
     name, shape = named
