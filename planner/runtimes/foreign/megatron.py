@@ -198,6 +198,8 @@ def _completed(flags: Flags, model: ModelSpec | None) -> None:
     """What such engines do by themselves and Megatron-LM when told."""
     if own.FP16.flag not in flags and own.BF16.flag not in flags:
         flags[own.BF16.flag] = []
+    if own.EXPERTS.flag in flags or (model and model.moe):
+        flags.setdefault(own.DISPATCHER.flag, [Word("alltoall", DEFAULT)])
     if own.FP16.flag in flags and own.BF16.flag in flags:
         del flags[own.BF16.flag]
     if own.GROUPS.flag in flags and own.LATENT.flag not in flags:

@@ -263,6 +263,8 @@ def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict
         flags[keys.GROUPED.flag] = []
     if keys.EP.flag in flags:  # models/transformer_config.py, finalize
         flags.setdefault(keys.ETP.flag, [_word("1")])
+    if keys.EXPERTS.flag in flags or (model and model.moe):  # models/*/*_bridge.py
+        flags.setdefault(keys.DISPATCHER.flag, [_word("alltoall")])
     if keys.LENGTH.flag in flags:
         flags[keys.MAX_POSITIONS.flag] = [_positions(flags[keys.LENGTH.flag][0], model)]
     return {flag: words for flag, words in flags.items() if not _idle(flag, flags)}

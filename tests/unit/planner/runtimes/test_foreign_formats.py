@@ -394,6 +394,14 @@ def test_megatron_of_ms_swift_is_read_with_its_adapters() -> None:
     assert (layout.tp, layout.dp, layout.micro_batch_size) == (2, 4, 4)
 
 
+def test_an_engine_on_megatron_exchanges_its_experts_where_nothing_is_stated() -> None:
+    """Megatron-LM itself gathers all tokens then."""
+    expert = "--num_experts 8 --moe_router_topk 2 --moe_grouped_gemm true"
+    [launch] = launches_of_script(f"NPROC_PER_NODE=8 {SWIFT} {expert}\n", None, {})
+    job = read(launch).job
+    assert job is not None and job.options.moe_dispatcher is None
+
+
 def test_nanotron_is_read_with_its_ranks_and_its_batch() -> None:
     reading = read(of_file(NANOTRON))
     job, layout = reading.job, reading.layout
