@@ -59,6 +59,8 @@ class Lint(Document):
     fits: bool | None
     changes: tuple[FieldDifference, ...]
     settings: tuple[SettingChange, ...]
+    notes: tuple[str, ...] = ()
+    """The release that its settings need, and limits of published runs that it breaks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,8 @@ class Edit(Document):
     settings: tuple[SettingChange, ...]
     layout: Layout
     options: dict[str, object]
+    notes: tuple[str, ...] = ()
+    """As of a lint."""
 
 
 @dataclass(frozen=True, kw_only=True)

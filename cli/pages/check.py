@@ -59,6 +59,9 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     if found.lints:
         yield _lints_part(found.lints)
     yield from _edits_part(found)
+    needs = (*(one.notes for one in found.lints), *(one.notes for one in found.edits))
+    if needed := dict.fromkeys(text for some in needs for text in some):
+        yield headed("What these edits need", Text("\n".join(needed)))
     if found.estimate is not None:
         saved = [*(one.saved_s for one in found.lints), *(one.saved_s for one in found.edits)]
         yield from release_line((one or 0.0) / found.estimate.step_time_s for one in saved)

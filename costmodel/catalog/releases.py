@@ -38,6 +38,16 @@ class Release(Spec):
         """Both its names."""
         return f"{self.container} (Megatron Core {self.core})"
 
+    @staticmethod
+    def core_of(stated: str | None) -> int | None:
+        """The 15 of Megatron Core 0.15 that a name states; null: it states none that is known."""
+        text = stated or ""
+        if not _MONTH.search(text):
+            return max((int(one) for one in _CORE.findall(text)), default=None)
+        month = _month(text)
+        known = [one.core for one in releases() if (one.since or one.container) <= month]
+        return int(known[-1].partition(".")[2]) if known else None
+
     def notes(self, stated: str) -> Iterator[str]:
         """What of a stated name is not as it says, a sentence each."""
         month, stated = _month(stated), shortened(stated)

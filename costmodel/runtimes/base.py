@@ -28,6 +28,7 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.kernels import RANK_CAPACITY, STASH_FACTOR
+from trainplan.costmodel.runtimes.traits.needs import NEEDS, Needs
 from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 
 MEGATRON_CORE, FSDP = "Megatron Core", "FSDP"
@@ -144,6 +145,11 @@ class RuntimeTraits:
         Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
         """
         return self.on_torch and self.sharding.whole_under_pipeline
+
+    def needs_of(self, options: RuntimeOptions) -> dict[str, Needs]:
+        """What each stated setting needs to start, by its text; those that need nothing are out."""
+        known = {**NEEDS, **{one.text: one.starts_on for one in self.settings}}
+        return {text: known[text] for text in options.arguments().values() if text in known}
 
     def states_text(self, job: Job) -> str:
         """What a job keeps weights, gradients and moments in, and whether that is assumed.

@@ -32,7 +32,7 @@ from trainplan.costmodel.runtimes.stored_states import with_states
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
-from trainplan.costmodel.runtimes.traits.needs import NEEDS, USER_BUFFERS
+from trainplan.costmodel.runtimes.traits.needs import USER_BUFFERS
 from trainplan.costmodel.runtimes.transformers import TRANSFORMERS
 
 RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
@@ -173,8 +173,7 @@ def _with_buckets(traits: RuntimeTraits, job: Job) -> RuntimeTraits:
 def stated_needs(job: Job) -> Iterator[str]:
     """Settings that a job states and its machine does not start, and releases they need."""
     own = runtime(job.runtime)
-    known = {**NEEDS, **{one.text: one.starts_on for one in own.settings}}
-    stated = {text: known[text] for text in job.options.arguments().values() if text in known}
+    stated = own.needs_of(job.options)
     for text, needs in stated.items():
         if why := needs.missing(job):
             yield f"{text} will not start here: {why}"

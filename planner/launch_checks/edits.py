@@ -26,6 +26,7 @@ from trainplan.planner.launch_checks.changed import (
     setting_changes,
     with_options,
 )
+from trainplan.planner.launch_checks.notes import edit_notes
 from trainplan.planner.questions import estimates
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
@@ -72,6 +73,8 @@ class Edit:
     peak_reserved_bytes: float
     saved_s: float | None
     """Of the step; null where its layout as it is cannot run."""
+    notes: tuple[str, ...] = ()
+    """What they need and rest on."""
 
 
 def fewest_edits(
@@ -198,4 +201,5 @@ def _edit(launch: Run, one: Priced, own_step_s: float | None) -> Edit:
         step_time_s=one.step_time_s,
         peak_reserved_bytes=one.peak_reserved_bytes,
         saved_s=None if own_step_s is None else own_step_s - one.step_time_s,
+        notes=tuple(edit_notes(launch, one.run)),
     )

@@ -6,6 +6,7 @@ To add one: a function of the run that yields its suggestions, and its line in `
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Estimate
@@ -17,6 +18,8 @@ from trainplan.planner.launch_checks.changed import (
     setting_changes,
     with_options,
 )
+from trainplan.planner.launch_checks.edits import WORTH
+from trainplan.planner.launch_checks.notes import edit_notes
 from trainplan.planner.questions import estimate, width_notes
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
@@ -39,6 +42,8 @@ class Suggestion:
     name: str
     says: str
     run: Run | None
+    least: float = 0.0
+    """Share of the step that it must save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Lint:
     """Of the fullest rank."""
     fits: bool | None
     """With the change."""
+    notes: tuple[str, ...] = ()
+    """What it needs and rests on."""
 
 
 Finder = Callable[[Run, Estimate, int], Iterator[Suggestion]]
@@ -86,11 +93,14 @@ def _with_price(
         return Lint(one.name, one.says, (), (), None, None, None)
     if broken_rules(changed.job, LayoutTable.of([changed.layout]))[0]:
         return None
-    new = estimate(changed.job, changed.layout, measured, memory_margin=memory_margin)
+    try:
+        new = estimate(changed.job, changed.layout, measured, memory_margin=memory_margin)
+    except PlanError:  # such settings never go together
+        return None
     saved = own.step_time_s - new.step_time_s
     freed = own.memory.peak_reserved_bytes - new.memory.peak_reserved_bytes
     helps_fit = not own.memory.fits and freed > 0
-    pays = saved > 0 or (saved == 0 and freed > 0)
+    pays = saved > one.least * own.step_time_s or (saved == 0 and freed > 0)
     if not (helps_fit or (new.memory.fits and pays)):
         return None
     return Lint(
@@ -101,6 +111,7 @@ def _with_price(
         saved_s=saved,
         freed_bytes=freed,
         fits=new.memory.fits,
+        notes=tuple(edit_notes(run, changed)),
     )
 
 
@@ -196,6 +207,19 @@ def overlap_off(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]
         yield Suggestion("overlap_off", says, _with_option(run, **off))
 
 
+def expert_settings(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]:
+    """Settings that a search would try for a model of experts, each alone on the layout as it is.
+
+    Those that change what numbers are stored in are none.
+    """
+    if run.job.model.moe is None:
+        return
+    for one in context_for(run.job).traits.settings:
+        changed = _with_option(run, **{one.name: one.value})
+        if one.level == "safe" and changed.job != run.job and not one.refused(changed.job):
+            yield Suggestion(one.name, f"{one.text} is not set", changed, WORTH)
+
+
 def slow_kernels(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]:
     """What a fused kernel does better."""
     options = run.job.options
@@ -243,6 +267,7 @@ LINTS: tuple[Finder, ...] = (
     no_virtual_stages,
     experts_cut_by_tp,
     overlap_off,
+    expert_settings,
     slow_kernels,
     off_the_grid,
     odd_widths,

@@ -54,7 +54,7 @@ NEEDS = {
     "cuda_graph=partial": Needs("0.12", captures=True),
     "cuda_graph=full_iteration": Needs(captures=True),
     "moe_dispatcher=deepep": DEEPEP,
-    "moe_dispatcher=hybridep": replace(DEEPEP, release="0.15"),
+    "moe_dispatcher=hybridep": replace(DEEPEP, release="0.16 (or the container 25.11)"),
     "moe_dispatcher=ncclep": replace(
         DEEPEP, release="0.20, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
     ),
@@ -69,6 +69,8 @@ NEEDS = {
 }
 """Of values as `--option` takes them, by default or stated.
 
-Source of releases: Megatron-LM CHANGELOG.md; docs.nvidia.com/megatron-core/developer-guide/0.16.0,
-Mixture of Experts, What's New; Megatron-Bridge skill perf-expert-parallel-overlap (PyTorch).
+Source of releases: Megatron-LM CHANGELOG.md and tags (HybridEP is in core_v0.16.0, not in
+core_v0.15.3; Megatron-Bridge's runs of the container 25.11 have it);
+docs.nvidia.com/megatron-core/developer-guide/0.16.0, Mixture of Experts, What's New;
+Megatron-Bridge skill perf-expert-parallel-overlap (PyTorch).
 """

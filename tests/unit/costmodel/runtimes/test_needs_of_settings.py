@@ -101,5 +101,5 @@ def test_deepep_joins_no_nodes_of_ampere(gpu, ep, refused, job_of):
 def test_a_release_is_named_where_a_setting_needs_one(job_of):
     job = job_of("h100-sxm", moe_dispatcher="hybridep", overlap_moe_a2a=True)
     (line,) = stated_needs(job)
-    assert "moe_dispatcher=hybridep 0.15" in line
+    assert "moe_dispatcher=hybridep 0.16" in line
     assert "overlap_moe_a2a=true 0.14, with PyTorch 2.6" in line
