@@ -20,6 +20,7 @@ from trainplan.planner.documents import (
 )
 from trainplan.planner.explanations import (
     Bought,
+    ExpertPlacement,
     Explanation,
     LargestModel,
     Resource,
@@ -156,6 +157,15 @@ class ExplainDocument(OfJob, Priced):
     nothing is dropped or padded."""
     load_shift: LoadShift | None
     """Step time and memory by step, as experts are unlike full; as in a plan."""
+    placement: ExpertPlacement | None
+    """Where experts should lie (`--placement` writes it): the expert `ranks` on so many `nodes`;
+    rows of the `fullest` over those of the mean rank, mean over layers or (`aim` worst) of the step
+    with most, `in_order` of the numbers, and the `least` that no placement is below; `later`, of
+    one made by the first half of the steps in the others, and `later_in_order` (null: one step was
+    counted, so it is not known); `copies`, one redundant copy more on every rank, which no runtime
+    trains with: `fullest`, `step_time_s` with `gradients_s` of copies, `peak_reserved_bytes` (null:
+    no price); `slots`, the expert in each slot of the ranks, a text for each layer or for all.
+    Null: experts are alike or on one rank."""
     lengths: SequenceLengths | None
     """What unequal lengths of sequences cost: `padding_fraction` of a row; `attention_wait`,
     attention seconds of the ranks that all wait for over those of a mean row;

@@ -29,6 +29,7 @@ from trainplan.costmodel.job import Job
 from trainplan.planner.explanations import (
     Bought,
     DynamicContext,
+    ExpertPlacement,
     Explanation,
     LargestModel,
     RelaxedRule,
@@ -37,6 +38,9 @@ from trainplan.planner.explanations import (
     ShadowPrice,
 )
 from trainplan.planner.questions import Imbalance
+
+SURE = 5e-4
+"""A placement that another is better than by less is the best: it is shown as 0.0 %."""
 
 
 def lengths_part(found: SequenceLengths, step: float) -> RenderableType:
@@ -107,6 +111,8 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     if found.imbalance:
         yield imbalance_line(found.imbalance)
     yield from load_shift_lines(found.load_shift)
+    if found.placement:
+        yield " ".join(placement_sentences(found.placement))
     if found.lengths:
         yield lengths_part(found.lengths, found.estimate.step_time_s)
     yield from found.notes
@@ -168,6 +174,31 @@ def imbalance_line(found: Imbalance) -> str:
         return f"Imbalance of experts (routing={found.routing}) costs nothing: {full}."
     cost = f"{seconds(found.seconds)}, {percent(found.cost_fraction)} of a balanced step"
     return f"Imbalance of experts (routing={found.routing}) costs {cost}: {full}."
+
+
+def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
+    """Where experts should lie, how sure that is, and what copies would do."""
+    name = "best" if found.aim == "mean" else "worst_step"
+    gap = found.gap_fraction
+    sure = f"another is better by {percent(gap)} at most" if gap >= SURE else "none is better"
+    yield (
+        f"Experts by their rows (expert_placement={name}): the fullest of {found.ranks} ranks has "
+        f"{found.fullest:.3f} times the mean, in the order of numbers {found.in_order:.3f}; {sure}."
+    )
+    if found.later is None or found.later_in_order is None:
+        yield "Whether it holds for later steps is not known: one count of all steps was read."
+    else:
+        yield (
+            f"Made by the first half of the steps it has {found.later:.3f} in the others, the "
+            f"order of numbers {found.later_in_order:.3f}."
+        )
+    if copies := found.copies:
+        yield (
+            f"With one redundant copy on every rank: {copies.fullest:.3f}, "
+            f"{seconds(copies.step_time_s)} a step ({seconds(copies.gradients_s)} at most for "
+            f"gradients of copies), {gib(copies.peak_reserved_bytes)} GiB; no runtime trains with "
+            "copies."
+        )
 
 
 def _prices(found: Explanation) -> Iterator[Part]:

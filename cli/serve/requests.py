@@ -151,15 +151,28 @@ class CheckRequest(OfNodes):
     time_limit: TimeLimit = None
 
 
-class ExplainRequest(Request):
-    """`plan explain`."""
+class _PlanRequest(Request):
+    """A plan that is asked about."""
 
     plan: PlanGiven
     profile: Profiles = ()
     time_limit: TimeLimit = None
 
 
-class WhyNotRequest(ExplainRequest):
+class ExplainRequest(_PlanRequest):
+    """`plan explain`."""
+
+    placement: Annotated[
+        str | None,
+        New(),
+        Field(
+            description="Name of a new CSV file in the folder of --write-files: where experts "
+            "should lie."
+        ),
+    ] = None
+
+
+class WhyNotRequest(_PlanRequest):
     """`plan why-not`."""
 
     layout: Layout

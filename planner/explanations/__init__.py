@@ -9,7 +9,9 @@ Bought: what a change buys by itself.
 DynamicContext: every sequence on as many context ranks as it needs, rows alike in work.
 explain: what limits a layout of a job, and what more of it would save.
 Explanation: where the step goes, what binds, what more would buy, how sure the choice is.
+ExpertPlacement: where the experts of a plan should lie, and how sure that is.
 LargestModel: the largest model that fits, and the smallest that does not.
+places_experts: has a layout experts of unequal rows that could lie otherwise?
 RecomputeRule: what the same recomputation on every stage costs.
 RelaxedRule: the fastest step without one rule, as far as it is known.
 Resource: what a second of the step waits for.
@@ -23,6 +25,10 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
+    from trainplan.planner.explanations.expert_placement import (
+        ExpertPlacement,
+        places_experts,
+    )
     from trainplan.planner.explanations.explanation import Explanation, Resource, explain
     from trainplan.planner.explanations.largest_model import LargestModel
     from trainplan.planner.explanations.links import AxisLinks, axis_links

@@ -10,6 +10,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate, RankMemory
 from trainplan.planner.cases import Case
+from trainplan.planner.explanations.expert_placement import ExpertPlacement, expert_placement
 from trainplan.planner.explanations.largest_model import LargestModel, largest_model
 from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.explanations.robustness import Robustness, robustness
@@ -90,6 +91,8 @@ class Explanation:
     """What unequal experts cost; None where they are equal."""
     load_shift: LoadShift | None = None
     """Step time and memory by step; None where experts are equally full in all."""
+    placement: ExpertPlacement | None = None
+    """Where experts should lie; None where they are equal, or on one rank."""
     lengths: SequenceLengths | None = None
     """What unequal lengths cost; None where all sequences have one length."""
     largest_model: LargestModel | None = None
@@ -181,6 +184,7 @@ def explain(
         robustness=robustness(candidates),
         imbalance=costs[0],
         load_shift=costs[1],
+        placement=expert_placement(case, layout, budget),
         lengths=sequence_lengths(case.job, layout, case.measured),
         largest_model=largest_model(case, budget),
         notes=tuple(width_notes(case.context, layout, chosen)),

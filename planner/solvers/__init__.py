@@ -14,6 +14,7 @@ Matrix: a continuous program.
 MISSING: what to install where OR-Tools is missing.
 MOST_NODES: nodes whose order is proved; more are placed by exchanges alone.
 Problem: a pipeline whose order of passes is looked for.
+pack_experts: experts into packs whose fullest is as empty as can be.
 proved_order: search a better order than `start` for so many seconds.
 ROUNDING: part of a capacity that sums of needs may miss by rounding.
 solve: the best answer whose value is below `cutoff`, as far as the deadline allows.
@@ -22,6 +23,7 @@ UNITS: of a whole step, in which orders of nodes are compared.
 """
 
 from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
+from trainplan.planner.solvers.expert_packing import pack_experts
 from trainplan.planner.solvers.layer_assignment import ROUNDING, Counts, LayerAssignment, solve
 from trainplan.planner.solvers.linear import Matrix, load_solvers
 from trainplan.planner.solvers.nodes.order_bound import least_seconds

@@ -193,3 +193,21 @@ def test_a_plan_written_before_lengths_were_known_still_loads(plan_file: Path, f
     older = folder / "older.json"
     older.write_text(json.dumps(document))
     assert plan("compare", plan_file, older).code == 0
+
+
+def test_a_placement_of_experts_is_written_or_refused_by_what_is_missing(folder, plan_file):
+    counts, path, made = folder / "counts.csv", folder / "experts.json", folder / "placement.csv"
+    counts.write_text(",".join(str(200 - one) for one in range(128)) + "\n")
+    fixed = ("ep=8", "tp=1", "pp=1", "cp=1", "micro_batch_size=1", "recompute=full", "zero_stage=1")
+    job = ("--model", "qwen3-30b-a3b", "--cluster", "1x8:h100-sxm", "--global-batch-size", "64")
+    held = [word for one in fixed for word in ("--fix", one)]
+    routed = ("--seq-length", "4096", "--option", f"routing={counts}")
+    assert plan("search", *job, *routed, *held, *PLANNED, path).code == 0
+    found = plan("explain", path, "--time-limit", "0.1", "--placement", made, "--json")
+    assert found.json["placement"]["ranks"] == 8
+    head, line = made.read_text().splitlines()
+    assert head.count("rank7") == 16
+    assert sorted(line.split(",")[1:], key=int) == list(map(str, range(128)))
+    refused(plan("explain", path, "--placement", made), "exists")
+    none = plan("explain", plan_file, "--placement", folder / "none.csv")
+    refused(none, "the plan has no experts of unequal rows on several ranks")
