@@ -147,7 +147,8 @@ def _on_nodes(weights: FloatColumn, flat: Packing, sizes: tuple[int, int, int]) 
     """The same with ranks, or blocks of `wide` of them, in an order that fills nodes evenly.
 
     Inside a group that spans several nodes its ranks are shared among these.
-    Source: derived; the order of ranks changes no rank's rows.
+    Source: derived: another order of ranks leaves the rows of each as they are, and moves only
+    what each node gets; deepseek-ai/EPLB README.md packs groups to nodes evenly, too.
     """
     ranks, nodes, wide = sizes
     if nodes == 1 or ranks % nodes:

@@ -10,7 +10,8 @@ from trainplan.costmodel.run_costs.goodput import stretch_of
 def paid_gpus(job: Job) -> float:
     """GPUs of all islands and of their spare nodes, each of which is as the mean node.
 
-    Source: derived; rented GPUs are paid whether they compute or wait.
+    Source: derived: nodes are rented for the whole time, so a spare is paid as one that computes;
+    a spare has the mean GPUs of a node, so the spares are that share of all GPUs.
     """
     return job.num_gpus * (1 + _spare_share(job.cluster))
 

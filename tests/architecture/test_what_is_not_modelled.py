@@ -24,6 +24,7 @@ TRUE = {
     "shard": "its traffic is checked by none",
     **dict.fromkeys(("weight_bits", "gradient_bits"), "as measured"),
     **dict.fromkeys(("moe_dispatcher", "moe_dispatch_dtype"), "as measured"),
+    "overlap_moe_a2a": "also where the other micro batch is in a dense layer",
     "routing": "unless `--option routing=`",
     "gradient_dtype": "unless `--option gradient_dtype=bf16`",
     "schedule": "`plan schedule` runs them",

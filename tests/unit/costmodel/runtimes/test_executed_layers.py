@@ -60,6 +60,12 @@ RUN_BY_MEGATRON = {
     "layers of a mixer or a feed-forward alone",
     "a gate on attention's output",
 }
+METHODS_ON = {
+    "megatron-dualpipe": "megatron-bridge",
+    "tutel": "megatron-lm",
+    "fsmoe": "megatron-lm",
+}
+"""Published methods: another schedule or exchange in the layers of this runtime."""
 OF_BRIDGE = {"a gate on attention's output by head"}  # its models/stepfun
 
 
@@ -94,10 +100,10 @@ def test_experts_in_a_latent_width_are_named():
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_runtime_without_such_layers_refuses_them(runtime, part):
-    megatron = {"megatron-lm", "megatron-bridge"}
+    megatron, base = {"megatron-lm", "megatron-bridge"}, METHODS_ON.get(runtime, runtime)
     nemo = {"Mamba-2", "layers of a mixer or a feed-forward alone"}
-    runs = part in RUN_BY_MEGATRON if runtime in megatron else runtime == "nemo" and part in nemo
-    runs = runs or (runtime == "megatron-bridge" and part in OF_BRIDGE)
+    runs = part in RUN_BY_MEGATRON if base in megatron else runtime == "nemo" and part in nemo
+    runs = runs or (base == "megatron-bridge" and part in OF_BRIDGE)
     if RUNTIMES[runtime].layers == OF_TRANSFORMERS:
         runs = part != "sparse attention"
     rule = executes_layers(RUNTIMES[runtime])

@@ -70,7 +70,7 @@ def test_what_is_not_stated_is_null(job):
 def test_unlike_gpus_and_gpus_without_a_power_limit_have_no_energy(make_job):
     both = make_job("gpt2", "1x8:h100-sxm+1x8:a100-sxm-80gb", 32, 1024)
     layout = Layout(dp=16)
-    found, _ = facts_of(both, layout, estimate(both, layout))
+    found = facts_of(both, layout, estimate(both, layout))[0]
     assert found.joules_per_step is None
     assert list(spent_lines(both, found)) == []
     (line,) = spent_lines(stated(both, pue=1.2), found)
