@@ -46,22 +46,28 @@ ANYWHERE = Needs()
 USER_BUFFERS = Needs(joined="peers")
 """Source: Transformer Engine `userbuffers` and torch symmetric memory map the buffers of other
 ranks into a process; drivers of GeForce GPUs refuse it (NVIDIA/nccl issue 1127)."""
-DEEPEP = Needs("0.12", frozenset(("ampere", "hopper", "blackwell")), "nvlink")
+DEEPEP = Needs(
+    "0.16 (0.12 by --moe-enable-deepep)", frozenset(("ampere", "hopper", "blackwell")), "nvlink"
+)
 """Source: DeepEP README, Requirements: NVLink with peer access between every pair of a node, RDMA
 between nodes; Megatron-Bridge @067f987d `training/flex_dispatcher_backend.py`, compute capability
 8, 9 or 10, HybridEP too."""
 NEEDS = {
-    "cuda_graph=partial": Needs("0.12", captures=True),
-    "cuda_graph=full_iteration": Needs(captures=True),
+    "cp_comm_type=a2a": Needs("0.10"),
+    "cp_comm_type=all_gather": Needs("0.10"),
+    "cuda_graph=partial": Needs("0.18 (0.16 by --cuda-graph-scope)", captures=True),
+    "cuda_graph=full_iteration": Needs("0.18", captures=True),
     "moe_dispatcher=deepep": DEEPEP,
     "moe_dispatcher=hybridep": replace(DEEPEP, release="0.16 (or the container 25.11)"),
     "moe_dispatcher=ncclep": replace(
-        DEEPEP, release="0.20, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
+        DEEPEP, release="0.19, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
     ),
     "delay_wgrad=true": Needs("0.14, with Transformer Engine 2.8"),
     "fp8_attention=true": Needs(architectures=frozenset(("hopper", "blackwell", "rubin"))),
+    "gradient_dtype=bf16": Needs("0.12"),
     "microbatch_group_size=double": Needs("0.10"),
     "microbatch_group_size=least": Needs("0.10"),
+    "moe_dispatcher=allgather": Needs("0.6"),
     "moment_dtype=bf16": Needs("0.13"),
     "overlap_moe_a2a=true": Needs("0.14, with PyTorch 2.6"),
     "overlap_shared_experts=true": Needs("0.10"),
@@ -69,8 +75,12 @@ NEEDS = {
 }
 """Of values as `--option` takes them, by default or stated.
 
-Source of releases: Megatron-LM CHANGELOG.md and tags (HybridEP is in core_v0.16.0, not in
-core_v0.15.3; Megatron-Bridge's runs of the container 25.11 have it);
+The release is that of the newest word which launches have for it; in brackets, of other words.
+
+Source of releases: Megatron-LM CHANGELOG.md and tags (HybridEP and --moe-flex-dispatcher-backend
+are in core_v0.16.0, not in core_v0.15.3, `moe_router` of --cuda-graph-scope too;
+Megatron-Bridge's runs of the container 25.11 have HybridEP; --cuda-graph-modules and the
+`full_iteration` of --cuda-graph-impl are in core_v0.18.0, `ncclep` in core_v0.19.0);
 docs.nvidia.com/megatron-core/developer-guide/0.16.0, Mixture of Experts, What's New;
 Megatron-Bridge skill perf-expert-parallel-overlap (PyTorch).
 """
