@@ -162,10 +162,10 @@ class ExplainDocument(OfJob, Priced):
     rows of the `fullest` over those of the mean rank, mean over layers or (`aim` worst) of the step
     with most, `in_order` of the numbers, and the `least` that no placement is below; `later`, of
     one made by the first half of the steps in the others, and `later_in_order` (null: one step was
-    counted, so it is not known); `copies`, one redundant copy more on every rank, which no runtime
-    trains with: `fullest`, `step_time_s` with `gradients_s` of copies, `peak_reserved_bytes` (null:
-    no price); `slots`, the expert in each slot of the ranks, a text for each layer or for all.
-    Null: experts are alike or on one rank."""
+    counted, so it is not known); `copies`, one redundant copy more on every rank (Megatron-LM has
+    none; other runtimes were not read): `fullest`, `step_time_s` with `gradients_s` of copies,
+    `peak_reserved_bytes` (null: no price); `slots`, the expert in each slot of the ranks, a text
+    for each layer or for all. Null: experts are alike or on one rank."""
     lengths: SequenceLengths | None
     """What unequal lengths of sequences cost: `padding_fraction` of a row; `attention_wait`,
     attention seconds of the ranks that all wait for over those of a mean row;

@@ -196,8 +196,8 @@ def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
         yield (
             f"With one redundant copy on every rank: {copies.fullest:.3f}, "
             f"{seconds(copies.step_time_s)} a step ({seconds(copies.gradients_s)} at most for "
-            f"gradients of copies), {gib(copies.peak_reserved_bytes)} GiB; no runtime trains with "
-            "copies."
+            f"gradients of copies), {gib(copies.peak_reserved_bytes)} GiB. Whether a runtime "
+            "trains with copies: Megatron-LM has none; others were not read."
         )
 
 

@@ -69,7 +69,8 @@ class ExpertPlacement:
     """Of a placement made by the first half of the steps, in the others; null: one step alone."""
     later_in_order: float | None
     copies: ExpertCopies | None
-    """Of a redundant copy on every rank, which no runtime trains with; null: it has no price."""
+    """Of a redundant copy on every rank, which Megatron-LM has not (others were not read); null: it
+    has no price."""
     slots: tuple[str, ...]
     """The expert in each slot of the ranks, one rank after the other: of each layer, or of all."""
 

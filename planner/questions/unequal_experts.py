@@ -7,7 +7,7 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.routing import Load, LoadShift, changes_rows, load, local_tokens
+from trainplan.costmodel.routing import Load, LoadShift, changes_rows, load, local_tokens, places
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.questions.load_shift import load_shift
@@ -88,6 +88,13 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
         f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "
         "costs"
     )
+    moe = job.model.moe
+    if placement not in (None, "order") and moe and not places(moe, layout.ep):
+        yield (
+            f"expert_placement={placement} is priced as order: {layout.ep} expert ranks have no "
+            f"whole groups of the {moe.n_group or 1} that the router keeps to, or no equal "
+            "numbers of experts; use another ep"
+        )
     if found.padded_fraction > NOTICED:
         yield f"{found.padded_fraction:.1%} of the rows that experts compute are padding"
     factor = job.options.moe_capacity_factor

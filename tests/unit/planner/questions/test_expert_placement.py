@@ -42,6 +42,26 @@ def test_experts_by_their_rows_take_less_time_and_memory(job_of, placement):
     assert f"routing=zipf:0.7, expert_placement={placement}: " in line
 
 
+@pytest.mark.parametrize(("groups", "priced_in_order"), [(4, False), (3, True), (None, False)])
+def test_groups_that_are_not_whole_on_ranks_are_priced_in_order_with_a_note(
+    make_job, groups, priced_in_order
+):
+    made = make_job("qwen3-30b-a3b", "1x8:h100-sxm", 64, 8192)
+    moe = made.model.moe.model_copy(
+        update={"num_experts": 96, "n_group": groups, "topk_group": groups and 2}
+    )
+    found = {}
+    for one in ("order", "best"):
+        options = RuntimeOptions.model_validate({"routing": "zipf:0.7", "expert_placement": one})
+        update = {"model": made.model.model_copy(update={"moe": moe}), "options": options}
+        job = made.model_copy(update=update)
+        found[one] = estimate(job, LAYOUT).step_time_s, list(imbalance_notes(job, LAYOUT))
+    assert (found["order"][0] == found["best"][0]) == priced_in_order
+    line = "expert_placement=best is priced as order: 8 expert ranks have no whole groups of the 3"
+    assert any(one.startswith(line) for one in found["best"][1]) == priced_in_order
+    assert not any("priced as order" in one for one in found["order"][1])
+
+
 def test_explain_offers_it_where_experts_are_unequal_and_lie_in_order(job_of):
     def offered(**options):
         case = Case(job_of(**options), SearchOptions())
