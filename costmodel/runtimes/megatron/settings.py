@@ -254,11 +254,6 @@ def _sends_less(job: Job) -> bool:
     return job.model.moe is None or not job.model.moe.expert_bias
 
 
-def _launches_nothing(job: Job) -> bool:
-    """Does no layer wait for the host, who has more to launch where it takes layers apart?"""
-    return job.options.cuda_graph == "full_iteration"
-
-
 PARTIAL, WHOLE_OF_EXPERTS, WHOLE_OF_DENSE = (
     Setting("cuda_graph", value, "--cuda-graph-impl", lacks, _rules_of_graphs, rank=rank)
     for value, lacks, rank in (
@@ -309,8 +304,10 @@ OVERLAPPED_WITH_COMPUTE = Setting(
     source="--overlap-moe-expert-parallel-comm",
     lacks=_interleaving_experts,
     rules=_rules_of_exchange,
-    beats_default=_launches_nothing,
+    rank=None,
 )
+"""Slower where it hides little: the host launches more, and products run at the clock of a layer
+that does not wait, though passes without an opposite one wait for the whole exchange."""
 DELAYED_WEIGHTS = Setting(
     name="delay_wgrad",
     value=True,

@@ -10,7 +10,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.step import explicit
-from trainplan.planner.settings.combinations import combinations
+from trainplan.planner.settings.combinations import combinations, covers
 from trainplan.planner.space.choices import broken_rules
 
 
@@ -65,19 +65,26 @@ def test_a_graph_of_the_step_with_experts_is_tried_beside_hybridep_alone(job_of)
     assert not any("cuda_graph=full_iteration" in one for one in texts(biased))
 
 
-def test_an_exchange_beside_compute_is_tried_with_and_without_unless_the_step_is_one_graph(job_of):
-    """The host has more to launch there, and a graph of the step nothing."""
+@pytest.mark.parametrize("graph", ["none", "partial", "full_iteration"])
+def test_an_exchange_beside_compute_is_tried_with_and_without(job_of, graph):
+    tried = combinations(context_for(job_of(cuda_graph=graph, moe_dispatcher="hybridep")), "safe")
+    plain = [one for one in tried if one.job.options.overlap_moe_a2a is None]
+    assert any(not one.only and not one.covered for one in plain)
 
-    def tried_without(graph):
-        tried = combinations(
-            context_for(job_of(cuda_graph=graph, moe_dispatcher="hybridep")), "safe"
-        )
-        plain = [one for one in tried if one.job.options.overlap_moe_a2a is None]
-        return any(not one.only and not one.covered for one in plain)
 
-    assert tried_without("none")
-    assert tried_without("partial")
-    assert not tried_without("full_iteration")
+def test_an_exchange_beside_no_opposite_pass_is_no_faster_and_covers_nothing(job_of):
+    """All passes of one micro batch run alone: each waits for its exchange, in graphs too."""
+    job = job_of(cuda_graph="full_iteration", moe_dispatcher="hybridep")
+    tried = combinations(context_for(job), "safe")
+    with_it = next(one for one in tried if one.job.options.overlap_moe_a2a)
+    without = next(one for one in tried if one.job.options.overlap_moe_a2a is None)
+    batch = job.training.global_batch_size
+    table = LayoutTable.of([Layout(ep=2, dp=8, zero_stage=1, micro_batch_size=batch // 8)])
+    (slower, _), (seconds, _) = (prices(one, table) for one in (with_it, without))
+    assert np.isfinite(slower).all()
+    assert (seconds < slower).all()
+    assert not covers(with_it, without)
+    assert not covers(without, with_it)
 
 
 @pytest.mark.parametrize(
