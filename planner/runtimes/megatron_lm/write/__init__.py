@@ -43,7 +43,7 @@ from trainplan.planner.runtimes.megatron_lm.write.training import (
 COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
 """Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""
 CHECKED = (
-    "24 plans were taken by this commit's own parser, validator, configurations, schedule "
+    "27 plans were taken by this commit's own parser, validator, configurations, schedule "
     "checks and rank groups (torch 2.14, no GPU)"
 )
 
