@@ -10,7 +10,6 @@ from trainplan.planner.launchers.script import (
     gpus_per_node,
     head,
     no_order,
-    num_nodes,
     program,
     requirements,
     script,
@@ -20,7 +19,7 @@ from trainplan.planner.launchers.script import (
 def pbs(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:
     """Submit it from its folder."""
     no_order(order, "PBS")
-    nodes, gpus = num_nodes(cluster), gpus_per_node(cluster)
+    nodes, gpus = cluster.num_nodes, gpus_per_node(cluster)
     return script(
         ("#!/usr/bin/env bash", f"#PBS -l select={nodes}:ngpus={gpus}", *head(config)),
         ("set -euo pipefail",),
