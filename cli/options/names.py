@@ -122,9 +122,8 @@ overlap_param_gather=true|false bucket_mb=N overlap_tp_comm=true|false overlap_m
 delay_wgrad=true|false overlap_shared_experts=true|false moe_chunks=1|2|4|8
 microbatch_group_size=N|least|double fp8_recipe=tensorwise|blockwise|rowwise|rowwise_with_gw_hp
 moe_dispatcher=alltoall|allgather|deepep|hybridep|ncclep|hierarchical
-moe_dispatch_dtype=bf16|fp8|mxfp8
-deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8 gradient_bits=4
-fp8_param_gather=true|false fp8_transpose_cache=true|false
+moe_dispatch_dtype=bf16|fp8|mxfp8 deepep_proxy=uccl|nvshmem gradient_dtype=fp32|bf16 weight_bits=8
+gradient_bits=4 fp8_param_gather=true|false fp8_transpose_cache=true|false
 activation_func_fp8_input_store=true|false fp8_attention=true|false moment_dtype=fp32|bf16|fp16|fp8
 fused_optimizer=true|false offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather
 fsdp_version=1|2 adapter_dtype=fp32|bf16 liger=0.5|0.6
