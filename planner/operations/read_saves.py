@@ -15,6 +15,9 @@ SAVE_STEPS, SAVE_WAY = "run.save_steps", "cluster.failures.save"
 """Fields of a reading."""
 WAYS = ("local", "async", "sync")
 """The one with most words first."""
+UNREAD = frozenset(("foreign_format", "unread_words"))
+"""Problems with which arguments are not all there: a project on the runtime saves by its own keys,
+and variables that are not set may hold any."""
 Given = Mapping[str, tuple[str, Word]]
 
 
@@ -24,7 +27,8 @@ def with_saves_read(launch: Launch, reading: Reading) -> Reading:
     What a file or a recipe sets is not read, and makes no field; 0 steps: it saves nothing. Where
     the cluster states its failures, the launch's own way to save stands in place of the stated one.
     """
-    fields = tuple(_read(reading.runtime, _given(launch)))
+    whole = UNREAD.isdisjoint(one.cause for one in reading.problems)
+    fields = tuple(_read(reading.runtime, _given(launch), whole=whole))
     job, problems = reading.job, reading.problems
     way = next((one for one in fields if one.name == SAVE_WAY), None)
     failures = job.cluster.failures if job else None
@@ -50,7 +54,8 @@ def _given(launch: Launch) -> Given:
     return given
 
 
-def _read(runtime: str, given: Given) -> Iterator[Field]:
+def _read(runtime: str, given: Given, *, whole: bool) -> Iterator[Field]:
+    """`whole`: what is not among the arguments is not set."""
     rows = [one for one in settings_table()["setting"] if "saves" in one and runtime in one]
     ways = [way for way in WAYS if runtime in EXPORTERS and way in EXPORTERS[runtime].saves]
     words = {way: [t for row in rows if way in row["saves"] for t in row[runtime]] for way in ways}
@@ -59,11 +64,11 @@ def _read(runtime: str, given: Given) -> Iterator[Field]:
     if way:
         word = given[_flag(fixed[way][0])][1]
         yield Field(SAVE_WAY, way, "stated", " ".join(fixed[way]), word.place)
-    elif runtime in settings_table()["by_command"]:
+    elif whole and runtime in settings_table()["by_command"]:
         way = "sync"
         yield Field(SAVE_WAY, way, "default")
     folder = settings_table()["save_folder"].get(runtime)
-    if folder and folder not in given:
+    if whole and folder and folder not in given:
         yield Field(SAVE_STEPS, 0, "default", folder)
         return
     for text in words.get(way or "sync", ()):

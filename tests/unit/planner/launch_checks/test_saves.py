@@ -95,6 +95,19 @@ def test_a_launch_without_a_folder_or_an_interval_saves_nothing(words):
     assert goodput_line(found.best) in line
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 $SAVES",
+        "NPROC_PER_NODE=8 megatron sft --num_layers 2 --output_dir out",
+    ],
+)
+def test_how_a_launch_saves_is_not_known_where_other_words_may_say_it(line):
+    launch = launches_of_script(line, "run.sh", {}, Host())[-1]
+    reader = next(one for one in readers() if one.recognises(launch))
+    assert not fields(with_saves_read(launch, reader.read(launch, Request())))
+
+
 def test_a_launch_that_saves_another_way_needs_to_say_how_fast():
     _, job, saved = exported("megatron-lm", "async")
     reading = read(saved, job, stated="local", checkpoint_gb_per_s=None)
