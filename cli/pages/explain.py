@@ -179,11 +179,12 @@ def imbalance_line(found: Imbalance) -> str:
 def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
     """Where experts should lie, how sure that is, and what copies would do."""
     name = "best" if found.aim == "mean" else "worst_step"
-    gap = found.gap_fraction
+    gap, step = found.gap_fraction, "" if found.aim == "mean" else " in its fullest step"
     sure = f"another is better by {percent(gap)} at most" if gap >= SURE else "none is better"
     yield (
         f"Experts by their rows (expert_placement={name}): the fullest of {found.ranks} ranks has "
-        f"{found.fullest:.3f} times the mean, in the order of numbers {found.in_order:.3f}; {sure}."
+        f"{found.fullest:.3f} times the mean{step}, in the order of numbers {found.in_order:.3f}; "
+        f"{sure}."
     )
     if found.later is None or found.later_in_order is None:
         yield "Whether it holds for later steps is not known: one count of all steps was read."

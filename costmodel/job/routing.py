@@ -91,6 +91,11 @@ class RoutingSpec(Spec):
         return self
 
     @property
+    def has_popular_experts(self) -> bool:
+        """Is it known which experts have more rows than others, so that their place counts?"""
+        return self.kind in ("zipf", "measured")
+
+    @property
     def counts(self) -> FloatColumn:
         """`measured`: rows [step, layer, expert]; one step where the file tells none apart."""
         return np.array(self.steps or (self.tokens_per_expert,), dtype=np.float64)

@@ -197,7 +197,8 @@ def _changes(case: Case) -> Iterator[Change]:
     if uneven(case.job):
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
-        if case.job.options.expert_placement in (None, "order"):
+        routing, placement = case.job.options.routing, case.job.options.expert_placement
+        if routing and routing.has_popular_experts and placement in (None, "order"):
             best = partial(with_setting, name="expert_placement", value="best")
             text = "experts on ranks by their rows (expert_placement=best)"
             yield Change("expert_placement", text, best)

@@ -117,7 +117,7 @@ class _Proving:
 def places_experts(job: Job, layout: Layout) -> bool:
     """Is there a placement: experts of unequal rows, and groups of a router whole on ranks?"""
     moe, routing = job.model.moe, job.options.routing
-    unequal = routing is not None and routing.kind not in ("balanced", "random")
+    unequal = routing is not None and routing.has_popular_experts
     return moe is not None and unequal and layout.ep > 1 and places(moe, layout.ep)
 
 

@@ -162,7 +162,7 @@ class _Steps:
             step = int(order[int(np.ceil(level / 100 * len(counts))) - 1])
             one = {"tokens_per_expert": counts[step], "steps": ()}
             job = self._with(self.routing.model_copy(update=one))
-            if self.job.options.expert_placement is None:
+            if self.job.options.expert_placement in (None, "order"):
                 return self._price(job).step_time_s
             return self._slower(self._fullest(job), self._fullest(self.job))
         found = [

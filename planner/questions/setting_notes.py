@@ -135,7 +135,7 @@ def _expert_notes(on: Context) -> Iterator[str]:
             "a graph of the whole step: experts get buffers of fixed size, whose padding is not "
             "counted, and a step whose tokens do not fit is run again"
         )
-    unequal = options.routing and options.routing.kind not in ("balanced", "random")
+    unequal = options.routing and options.routing.has_popular_experts
     if options.expert_placement not in (None, "order") and not unequal:
         yield (
             f"expert_placement={options.expert_placement} changes nothing: all experts have as "

@@ -174,8 +174,9 @@ class Exporter:
             )
         launch = self.export(job, layout)
         packed = (f"rows are packed {packing}: {self.packs}",) if packing != "none" else ()
-        placement = job.options.expert_placement if job.model.moe else None
-        permuted = placement not in (None, "order")
+        routing, placement = job.options.routing, job.options.expert_placement
+        popular = job.model.moe and routing and routing.has_popular_experts
+        permuted = popular and placement not in (None, "order")
         placed = (PERMUTED.format(placement, self.runtime),) if permuted else ()
         return replace(launch, notes=(*launch.notes, *packed, *placed))
 

@@ -70,12 +70,15 @@ def test_explain_offers_it_where_experts_are_unequal_and_lie_in_order(job_of):
     found = offered(routing="zipf:0.7")["expert_placement"]
     assert found.job.options.expert_placement == "best"
     assert "expert_placement" not in offered(routing="zipf:0.7", expert_placement="worst_step")
-    assert "expert_placement" not in offered(routing="balanced")
+    assert not any("expert_placement" in offered(routing=one) for one in ("balanced", "load:1.3"))
 
 
 def test_it_changes_nothing_where_all_experts_are_alike(job_of, make_job):
     line = "expert_placement=best changes nothing: all experts have as many rows"
-    assert any(one.startswith(line) for one in notes(job_of(expert_placement="best")))
+    for routing in ({}, {"routing": "load:1.3"}):
+        job = job_of(expert_placement="best", **routing)
+        assert any(one.startswith(line) for one in notes(job))
+        assert not any("permute" in one for one in EXPORTERS["megatron-lm"](job, LAYOUT).notes)
     assert not any(line in one for one in notes(job_of(routing="zipf:1", expert_placement="best")))
 
 
