@@ -132,7 +132,7 @@ def command(
         islands = found.job.islands
         now = left_of(found.searched, lost, islands=islands > 1)
         idle = found.searched.num_nodes - islands * found.job.cluster.num_nodes
-        if islands > 1 and any(text.isdigit() and text != "1" for text in lost):
+        if islands > 1 and sum(int(text) for text in lost if text.isdigit()) > 1:
             remark(
                 "lost nodes are taken to be of one island after another: --lost 0:1 says of which"
             )
@@ -165,7 +165,7 @@ def command(
     answer(document, parts, as_json=destination.as_json)
     if taken is None:
         stays = name is None and answered.plans[answered.fastest] is not None
-        why = "the plan stays as it is; `--take best` writes that for what is left"
+        why = f"the plan stays as it is; `--take {answered.fastest}` writes one for what is left"
         if destination.output or destination.report:
             remark(f"nothing is written: {why if stays else 'there is no such plan'}")
         click.get_current_context().exit(0 if stays else NOTHING)

@@ -152,20 +152,21 @@ def _space(proof: Certificate) -> str:
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     """What is proven of even stages, and of uneven ones."""
     proof, step = plan.certificate, plan.fastest.estimate.step_time_s
-    best, space = WORDS[proof.objective.name], _space(proof) + islands_text(plan)
+    best, space, over = WORDS[proof.objective.name], _space(proof), islands_text(plan)
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {small_percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:
-        text = f"Proved {best} of {space} and {_splits_text(step, uneven)}, gap 0 %"
+        text = f"Proved {best} of {space} and {_splits_text(step, uneven)}{over}, gap 0 %"
         return f"{text}; {saves}." if gain > 0 else f"{text}."
     if step > uneven.even_step_time_s:
-        return _only_uneven_text(proof, uneven.even_step_time_s / step)
+        return _only_uneven_text(proof, uneven.even_step_time_s / step, over)
     within = f"within {percent(proof.gap_fraction, up=True)} of"
     if gain > 0:
-        return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
+        return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind{over}."
     if uneven.even_lower_bound_s >= step and proof.objective.name == "time":
-        return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
-    return f"Not proved {best} of {space}: {within} the best."
+        any_kind = f"{within} any with uneven ones"
+        return f"Proved fastest of {space} with even stages, {any_kind}{over}."
+    return f"Not proved {best} of {space}{over}: {within} the best."
 
 
 def _splits_text(step_s: float, uneven: UnevenStages) -> str:
@@ -180,12 +181,12 @@ def _splits_text(step_s: float, uneven: UnevenStages) -> str:
     return f"{alike} (any other split is at most {left} faster)"
 
 
-def _only_uneven_text(proof: Certificate, even: float) -> str:
+def _only_uneven_text(proof: Certificate, even: float, over: str) -> str:
     """Even stages were excluded; `even` is the share of the step that they take."""
     sure = "Proved" if proof.optimal else "Not proved"
     gap = _gap(proof)
     takes = f"even ones take {percent(1 - even)} less"
-    return f"{sure} fastest of all layouts with uneven stages, {gap}; {takes}."
+    return f"{sure} fastest of all layouts with uneven stages{over}, {gap}; {takes}."
 
 
 def _kind_of_stages(plan: Plan) -> str:

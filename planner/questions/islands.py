@@ -148,7 +148,13 @@ def _with_known(
     if joined is None:
         others = [one for one in known[:-1] if one.found]
         if not others:
-            reason = f"islands with outer steps have no plan: {known[0].reason}"
+            none = all(one.reason for one in known[:-1])
+            why = (
+                f"have no plan: {known[0].reason}"
+                if none
+                else "are not known: the time limit struck"
+            )
+            reason = f"islands with outer steps {why}"
             return plan.model_copy(update={"notes": (*plan.notes, reason)})
         found = min(others, key=_Number.order).found
         assert found

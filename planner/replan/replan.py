@@ -322,7 +322,7 @@ class _Question:
         before, after = (one.islands * one.training.global_batch_size for one in jobs)
         changes = [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")
         if self.islands != self.case.job.islands:
-            now = f"{self.islands} islands" if self.islands > 1 else "one, without outer steps,"
+            now = f"{self.islands} islands" if self.islands > 1 else "one island alone"
             changes.append(f"{CHANGES}: {now} in place of {self.case.job.islands} islands")
         if before != after:
             changes.append(f"{CHANGES}: {after:,} sequences a step in place of {before:,}")
@@ -339,7 +339,8 @@ class _Question:
         own["outer_step"] = joined
         certificate = plan.certificate
         if not certificate.objective.tried:  # the nodes that it leaves idle are known by it
-            tried = Tried.of(cluster, step_s, step_s), Tried.of(self.left, math.inf, step_s)
+            bound = step_s if proved else 0.0
+            tried = Tried.of(cluster, step_s, bound), Tried.of(self.left, math.inf, bound)
             target = certificate.objective.model_copy(update={"tried": tried})
             own["certificate"] = certificate.model_copy(update={"objective": target})
         plan = plan.model_copy(update=own)

@@ -21,7 +21,7 @@ def island_lines(outer: OuterStep | None, unit: str = "s") -> Iterator[str]:
     if not outer.chosen:
         would = f"{seconds(outer.step_time_s)} a step on {islands}, {busy}"
         if outer.tried:
-            yield f"Outer steps are allowed and not taken, as none are better: {would}"
+            yield f"Outer steps are allowed and not taken, as none found is better: {would}"
             yield from _others(outer, unit)
         else:
             yield f"With --allow diloco, which changes the training: {would}."
