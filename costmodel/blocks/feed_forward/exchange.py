@@ -38,7 +38,7 @@ def runs_on(shapes: Shapes, *dispatchers: str) -> BoolColumn:
     experts, table = shapes.traits.experts, shapes.table
     nodes = group(shapes.machine, table.ep, table.etp).nodes
     inside, across = (x in dispatchers for x in (experts.dispatcher, experts.dispatcher_across))
-    return np.asarray(np.where(nodes > 1, across, inside) & (table.ep > 1))
+    return np.asarray(np.where(nodes > 1, across, inside) & (table.ep * table.etp > 1))
 
 
 def sends_once(shapes: Shapes) -> BoolColumn:
@@ -181,7 +181,7 @@ def _in_two_steps(
 
 
 def routing_maps(shapes: Shapes, routing: Routing) -> FloatColumn:
-    """Seconds in which ranks tell each other which experts their tokens go to.
+    """Seconds of the exchange of which experts tokens go to.
 
     HybridEP and an all-gather gather a byte for every token and expert of all ranks in every
     forward pass; the backward pass knows them still. NCCL's, which runs on kernels of HybridEP, is
@@ -191,7 +191,7 @@ def routing_maps(shapes: Shapes, routing: Routing) -> FloatColumn:
     MoEAllGatherTokenDispatcher, and `_NCCLEPManager`.
     """
     machine, table = shapes.machine, shapes.table
-    links = group(machine, table.ep, table.etp)
-    gathered = routing.local_tokens * routing.moe.num_experts * table.ep
+    links = group(machine, table.ep * table.etp, np.ones(shapes.size, dtype=np.int64))
+    gathered = gathered_tokens(shapes, routing) * routing.moe.num_experts
     maps = runs_on(shapes, "hybridep", "ncclep", "allgather") * gathered
     return np.where(maps > 0, collective_seconds(machine, "all_gather", maps, links), 0.0)

@@ -44,7 +44,10 @@ def exchanged(on, **degrees):
     return float(kind.forward.ep_comm[0]), float(kind.backward.ep_comm[0])
 
 
-@pytest.mark.parametrize("degrees", [{"dp": 8, "ep": 4}, {"dp": 2, "tp": 4, "ep": 4}])
+@pytest.mark.parametrize(
+    "degrees",
+    [{"dp": 8, "ep": 4}, {"dp": 2, "tp": 4, "ep": 4}, {"dp": 2, "tp": 4, "ep": 1, "etp": 4}],
+)
 def test_an_allgather_takes_tokens_in_16_bits_and_returns_them_in_32(degrees):
     on = context(moe_dispatcher="allgather")
     cut = degrees.get("tp", 1)
