@@ -16,7 +16,6 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.spec import Spec
 
 STEEPEST = 10.0
@@ -82,7 +81,7 @@ class RoutingSpec(Spec):
                     )
         shapes = {tuple(map(len, layers)) for layers in (self.tokens_per_expert, *self.steps)}
         if self.steps and (
-            len(shapes) > 1 or not np.allclose(self.counts.sum(axis=0), self.tokens_per_expert)
+            len(shapes) > 1 or not np.allclose(np.sum(self.steps, axis=0), self.tokens_per_expert)
         ):
             raise ValueError(
                 "tokens per expert: every step needs the same layers and experts, which add up to "
@@ -94,11 +93,6 @@ class RoutingSpec(Spec):
     def has_popular_experts(self) -> bool:
         """Is it known which experts have more rows than others, so that their place counts?"""
         return self.kind in ("zipf", "measured")
-
-    @property
-    def counts(self) -> FloatColumn:
-        """`measured`: rows [step, layer, expert]; one step where the file tells none apart."""
-        return np.array(self.steps or (self.tokens_per_expert,), dtype=np.float64)
 
     @model_serializer(mode="wrap")
     def _as_text(self, handler: SerializerFunctionWrapHandler) -> object:

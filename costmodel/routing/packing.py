@@ -132,10 +132,10 @@ def least_fullest(weights: FloatColumn, packs: int, copies: int = 0, aim: Aim = 
 def _least(weights: FloatColumn, packs: int, copies: int) -> float:
     """The bound of one step.
 
-    The mean pack. Without copies, with n slots a pack, items from the largest: the i first are on i
-    packs or fewer, whose other slots hold no less than as many of the smallest, so their mean is a
-    bound (on fewer packs the mean is larger). Of the first k packs + 1 one pack holds k + 1, no
-    less than the last ones of them, and the smallest besides. Two slots a pack: the largest with
+    The mean pack. Without copies, with n slots a pack, items from the largest: some i packs hold
+    the i first, and in their other slots no less than as many of the smallest, so the mean of these
+    packs is a bound. Of the first k packs + 1 one pack holds k + 1, no less than the last ones of
+    them, and the smallest besides. Two slots a pack: the largest with
     the smallest, and so on. With copies: no share is below w / c where the copies c of all are as
     many as there are.
 

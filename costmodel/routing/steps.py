@@ -38,7 +38,7 @@ def step_rows(job: Job, *, etp: int, tokens: float, placement: Placement) -> Cou
     chosen = step_probabilities(options.routing, moe)
     choices = experts * k / visits
     squares = (chosen**2).sum(axis=-1, keepdims=True) + (choices - experts) * (k / choices) ** 2
-    together = (k - squares) / np.maximum(k * k - squares, k - squares) if k > 1 else 1.0
+    together = (k - squares) / (k * k - squares) if k > 1 else 1.0
     if options.moe_capacity_factor is not None:
         chosen = np.minimum(chosen, options.moe_capacity_factor * k / experts)
     ep, shares = placement.ranks, placement.shares

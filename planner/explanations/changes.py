@@ -171,13 +171,9 @@ def _training(case: Case) -> Iterator[Change]:
     for kind, carrier in experts.narrow:
         if options.moe_dispatch_dtype is None and options.moe_dispatcher == carrier:
             yield _otherwise("moe_dispatch_dtype", kind)
-    if uneven(case.job) and options.moe_capacity_factor is None:
+    routing = options.routing.kind if options.routing else "balanced"
+    if routing not in ("balanced", "load") and options.moe_capacity_factor is None:
         yield _otherwise("moe_capacity_factor", CAPACITY)
-
-
-def uneven(job: Job) -> bool:
-    """Do some experts get more tokens than others?"""
-    return job.options.routing is not None and job.options.routing.kind != "balanced"
 
 
 def _otherwise(name: str, value: str | float) -> Change:
@@ -194,11 +190,11 @@ def _changes(case: Case) -> Iterator[Change]:
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
     yield Change("domain", domain, partial(with_domain, factor=2))
-    if uneven(case.job):
+    routing, placement = case.job.options.routing, case.job.options.expert_placement
+    if routing and routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
-        routing, placement = case.job.options.routing, case.job.options.expert_placement
-        if routing and routing.has_popular_experts and placement in (None, "order"):
+        if routing.has_popular_experts and placement in (None, "order"):
             best = partial(with_setting, name="expert_placement", value="best")
             text = "experts on ranks by their rows (expert_placement=best)"
             yield Change("expert_placement", text, best)

@@ -71,6 +71,7 @@ def test_explain_offers_it_where_experts_are_unequal_and_lie_in_order(job_of):
     assert found.job.options.expert_placement == "best"
     assert "expert_placement" not in offered(routing="zipf:0.7", expert_placement="worst_step")
     assert not any("expert_placement" in offered(routing=one) for one in ("balanced", "load:1.3"))
+    assert "moe_capacity_factor" not in offered(routing="load:1.3")
 
 
 def test_it_changes_nothing_where_all_experts_are_alike(job_of, make_job):
