@@ -95,6 +95,8 @@ def built_keys(job: Job, layout: Layout) -> Iterator[Argument]:
     shared = model.moe and model.moe.shared_expert_intermediate_size
     if shared and not job.options.overlap_shared_experts:  # some bridges do by themselves
         yield assigned("layout", "model.moe_shared_expert_overlap", "false")
+    if layout.recompute == "none":  # some bridges recompute by themselves
+        yield assigned("layout", "model.recompute_granularity", "null")
     if tower := model.tower:
         parts = {"none": (), "encoder": ("model",), "all": ("model", "projection")}[tower.frozen]
         for part in parts:

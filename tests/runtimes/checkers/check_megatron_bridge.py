@@ -107,6 +107,7 @@ def accept(launch):
     model, train = container.model, container.train
     dp = container.data_parallel_size
     routed = "E" in (getattr(model, "hybrid_layer_pattern", None) or "E")
+    experts = (getattr(model, "num_moe_experts", None) or 0) * routed
     return {
         "tp": model.tensor_model_parallel_size,
         "pp": model.pipeline_model_parallel_size,
@@ -126,9 +127,9 @@ def accept(launch):
             "wandb_project": container.logger.wandb_project,
         },
         "hidden_size": model.hidden_size,
-        "experts": (getattr(model, "num_moe_experts", None) or 0) * routed,
+        "experts": experts,
         "recompute": model.recompute_granularity or "none",
-        "shares": bool(getattr(model, "moe_shared_expert_overlap", False)),
+        "shares": bool(experts and getattr(model, "moe_shared_expert_overlap", False)),
         "predictions": getattr(model, "mtp_num_layers", None) or 0,
     }
 

@@ -164,7 +164,7 @@ def test_a_runtime_without_the_option_refuses_it(job, runtime):
     own = job.model_copy(update={"runtime": runtime})
     (broken,) = broken_rules(own, LayoutTable.of([Layout(offload_modules=ATTENTION)]))
     refused = "runtime_offloads_modules" in {one.name for one in broken}
-    methods = ("megatron-dualpipe", "tutel")  # on the layers of the first two
+    methods = ("megatron-dualpipe", "tutel", "fsmoe")  # on the layers of the first two
     assert refused == (runtime not in ("megatron-lm", "megatron-bridge", *methods))
 
 
