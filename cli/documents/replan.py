@@ -122,11 +122,9 @@ class ReplanDocument(OfJob, Priced):
         job = best.plan.job
         gpus, every = job.num_gpus, found.left.num_gpus
         where = f"{gpus:,} of {plural(every, 'GPU')}" if gpus < every else plural(gpus, "GPU")
-        if found.job.islands > 1:
-            shape = f"{plural(job.cluster.num_nodes, 'node')}"
-            islands = f"{job.islands} islands" if job.islands > 1 else "one island alone"
-            where = (
-                f"{islands}, {shape} each, {where}" if job.islands > 1 else f"{islands}, {where},"
-            )
+        if job.islands > 1:
+            where = f"{job.islands} islands, {plural(job.cluster.num_nodes, 'node')} each, {where}"
+        elif found.job.islands > 1:
+            where = f"one island alone, {where},"
         line = f"Go on with {where} at {percent(best.rate)} of the speed before"
         return f"{line}; {best.checkpoint.clause()}."

@@ -111,8 +111,8 @@ def _table(ranking: Ranking) -> Part:
             one.timeline.bubble_fraction,
             "none" if one.optimal else f"<= {percent(one.gap_fraction)}",
             max(one.peaks),
-            ", ".join(one.runs_on)
-            or f"no runtime{', weights twice' * (one.timeline.program.copies > 1)}",
+            (", ".join(one.runs_on) or "no runtime")
+            + ", weights twice" * (one.timeline.program.copies > 1),
         )
         for one in ranking.schedules
     )

@@ -152,7 +152,7 @@ class CheckRequest(OfNodes):
 
 
 class _PlanRequest(Request):
-    """A plan that is asked about."""
+    """A plan, and what was measured."""
 
     plan: PlanGiven
     profile: Profiles = ()

@@ -119,7 +119,7 @@ def _failures(case: Case) -> Iterator[Change]:
 
 
 def _attention(case: Case, layout: Layout) -> Iterator[Change]:
-    """The tensor ranks of attention as context ranks that exchange heads, beside experts.
+    """The tensor ranks of attention as context ranks that exchange heads, of a model of experts.
 
     Source: MegaScale-MoE, arXiv:2505.11432: each rank sends queries, keys,
     values and outputs of its share of the sequence, not the whole sequence; attention's weights are

@@ -25,7 +25,7 @@ def with_saves_read(launch: Launch, reading: Reading) -> Reading:
     """The same with the fields `SAVE_STEPS` and `SAVE_WAY` of what the launch itself states.
 
     What a file or a recipe sets is not read, and makes no field; 0 steps: it saves nothing. Where
-    the cluster states its failures, the launch's own way to save stands in place of the stated one.
+    the cluster states its failures, the launch's own way to save takes the place of that.
     """
     whole = UNREAD.isdisjoint(one.cause for one in reading.problems)
     fields = tuple(_read(reading.runtime, _given(launch), whole=whole))

@@ -96,7 +96,7 @@ class OuterStep(Spec):
     def among(
         self, tried: Iterable[tuple[Job, float, float, str]], idle_islands: int, *, held: bool
     ) -> Self:
-        """Beside other numbers of islands: each with its job, objective, bound and reason."""
+        """With other numbers of islands: each with its job, objective, bound and reason."""
         rows = []
         for job, value, bound, reason in tried:
             row = Tried.of(job.cluster, value, bound).model_dump()

@@ -157,7 +157,7 @@ class Plan(Spec):
     spent: Spent | None = None
     """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
     load_shift: LoadShift | None = None
-    """Step time and memory by step; null: ranks have the same rows in all, or it was not asked."""
+    """Step time and memory by step; null: ranks have the same rows in all, or it was not priced."""
     assumed: tuple[Assumed, ...] = ()
     """Settings that the answer is priced with, the runtime's own defaults included."""
     notes: tuple[str, ...] = ()

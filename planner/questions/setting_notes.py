@@ -138,8 +138,8 @@ def _expert_notes(on: Context) -> Iterator[str]:
     unequal = options.routing and options.routing.has_popular_experts
     if options.expert_placement not in (None, "order") and not unequal:
         yield (
-            f"expert_placement={options.expert_placement} changes nothing: all experts have as "
-            "many rows; count them, --option routing=FILE"
+            f"expert_placement={options.expert_placement} changes nothing: no expert is known "
+            "to have more rows than others; count them, --option routing=FILE"
         )
 
 

@@ -33,8 +33,8 @@ def pack_experts(
     """The best packing of rows [step, expert] whose value is below `cutoff`.
 
     Its value: the fullest pack of a step over the mean one, the mean of steps or the `worst`.
-    Equal packs are told from each other by the largest experts: where no copies are, expert i lies
-    in one of the first i + 1 packs.
+    Orders of equal packs are broken by the largest experts: where no copies are, expert i lies in
+    one of the first i + 1 packs.
 
     Source: derived; minimise the mean of t[s] (or t) with rows of a pack in step s at most t[s],
     sum over packs of x[i, c, p] = c z[i, c], sum over c of z[i, c] = 1, slots of a pack full.

@@ -33,7 +33,7 @@ def island_lines(outer: OuterStep | None, unit: str = "s") -> Iterator[str]:
     )
     if outer.idle_islands:
         whole = outer.islands + outer.idle_islands
-        yield f"{outer.idle_islands} of {whole} islands stay idle, whichever: all are alike"
+        yield f"{outer.idle_islands} of {whole} islands stay idle, any of them: all are alike"
     if outer.utilisation < ENOUGH:
         fewest = plural(outer.fewest_steps, "local step")
         yield f"{fewest} between outer steps are the fewest for {percent(ENOUGH, 0)}"
@@ -61,8 +61,8 @@ def _others(outer: OuterStep, unit: str) -> Iterator[str]:
     if rows:
         rows.sort(key=lambda one: (one.bound, one.islands))
         more = "" if len(rows) <= SHOWN else f"; {len(rows) - SHOWN} more in the document"
-        known = (f"{one.islands} {_known(one.value, one.reason, unit)}" for one in rows[:SHOWN])
-        yield f"other numbers of islands, by a brief search: {', '.join(known)}{more}"
+        known = (f"{n.islands} islands {_known(n.value, n.reason, unit)}" for n in rows[:SHOWN])
+        yield f"other numbers, by a brief search: {', '.join(known)}{more}"
 
 
 def _known(value: float | None, reason: str, unit: str) -> str:

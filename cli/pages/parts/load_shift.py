@@ -11,8 +11,8 @@ STEPS = {
     99: "99 of 100",
     100: "the fullest",
 }
-TELL = 100
-"""Steps of which one of a hundred is known."""
+ENOUGH = 100
+"""Steps from which on the 99th percentile is known."""
 
 
 def load_shift_lines(found: LoadShift | None) -> Iterator[str]:
@@ -35,7 +35,7 @@ def load_shift_lines(found: LoadShift | None) -> Iterator[str]:
         f"{STEPS[round(one.percentile)]} {seconds_like(one.step_time_s, step)}"
         for one in found.percentiles
     ]
-    yield f"{', '.join(times)}"
+    yield ", ".join(times)
     if found.fullest:
         ranks = "; ".join(
             f"expert rank {one.rank}{'' if one.layer is None else f' in layer {one.layer}'} "
@@ -48,10 +48,10 @@ def load_shift_lines(found: LoadShift | None) -> Iterator[str]:
 def _basis(found: LoadShift) -> str:
     """What the percentiles are of."""
     name = f"routing={found.routing}"
-    if found.steps >= TELL:
+    if found.steps >= ENOUGH:
         return f"{name}, {found.steps} steps"
     if found.steps:
-        return f"{name}, {found.steps} steps: {TELL} tell of one in a hundred"
+        return f"{name}, {found.steps} steps; the 99th percentile needs {ENOUGH}"
     if found.fits is None:
-        return f"{name} does not tell steps from each other, so chance alone is counted"
+        return f"{name} has no counts by step, so chance alone is counted"
     return f"{name} in every step, chance alone"

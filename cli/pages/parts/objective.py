@@ -89,11 +89,10 @@ def islands_text(plan: Plan) -> str:
     free = {one.islands for one in outer.tried} - {own} if outer and not outer.held else set()
     if not free:
         return f" with {own} islands, other numbers not tried" if own > 1 else ""
-    counts = [f"{one}" for one in sorted(free - {1})]
-    names = [f"{' and '.join(counts)} islands"] * bool(counts)
-    names += ["no outer steps"] * (1 in free)
+    counts = ", ".join(f"{one}" for one in sorted(free - {1}))
+    names = [f"{counts} islands"] * bool(counts) + ["no outer steps"] * (1 in free)
     mine = f"{own} islands" if own > 1 else "no outer steps"
-    return f" with {mine}, and with {' or '.join(names)} of even stages"
+    return f" with {mine}, and over {' and '.join(names)} with even stages"
 
 
 def _of_those_tried(target: Target) -> str:

@@ -75,7 +75,7 @@ def test_explain_offers_it_where_experts_are_unequal_and_lie_in_order(job_of):
 
 
 def test_it_changes_nothing_where_all_experts_are_alike(job_of, make_job):
-    line = "expert_placement=best changes nothing: all experts have as many rows"
+    line = "expert_placement=best changes nothing: no expert is known to have more rows"
     for routing in ({}, {"routing": "load:1.3"}):
         job = job_of(expert_placement="best", **routing)
         assert any(one.startswith(line) for one in notes(job))

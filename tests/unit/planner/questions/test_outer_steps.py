@@ -233,7 +233,7 @@ def test_fewer_islands_are_the_answer_where_all_cannot_share_the_batch():
     assert "does not divide among 3" in joined.tried[0].reason
     text = " ".join(island_lines(joined))
     assert "1 of 3 islands stay idle" in text
-    assert "other numbers of islands, by a brief search: 3 no plan" in text
+    assert "other numbers, by a brief search: 3 islands no plan" in text
 
 
 def test_no_outer_steps_are_the_answer_where_they_cost_more():
