@@ -186,7 +186,7 @@ class CompareRequest(Request):
     profile: Profiles = ()
 
 
-class SweepRequest(ExplainRequest):
+class SweepRequest(_PlanRequest):
     """`plan sweep`."""
 
     vary: list[str] = Field(
@@ -197,7 +197,7 @@ class SweepRequest(ExplainRequest):
     weak: bool = optional("Grow the batch with the GPUs: weak scaling.", default=False)
 
 
-class ReplanRequest(ExplainRequest):
+class ReplanRequest(_PlanRequest):
     """`plan replan`."""
 
     lost: list[str] = optional(

@@ -210,6 +210,7 @@ def _sends_otherwise(traits: RuntimeTraits) -> Rule:
     narrow = traits.experts.narrow
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Source: the dispatchers of the runtime's traits, `narrow`."""
         kind, carrier = job.options.moe_dispatch_dtype, job.options.moe_dispatcher
         narrowed = kind not in (None, "bf16") and job.model.moe is not None
         return np.full(len(table), narrowed and (kind, carrier) not in narrow)

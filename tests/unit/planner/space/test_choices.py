@@ -86,7 +86,7 @@ def test_every_rule_has_a_name_a_fix_and_a_source(make_job):
     rules = rules_of_job(make_job("small-moe", "1x8:h100-sxm"))
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(rule.says and rule.source and rule.columns for rule in rules)
-    assert all(rule.broken.__doc__ for rule in rules)
+    assert not [rule.name for rule in rules if not rule.broken.__doc__]
 
 
 def test_a_rule_reads_only_the_columns_it_names(make_job):
