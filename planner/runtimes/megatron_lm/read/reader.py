@@ -42,7 +42,7 @@ from trainplan.planner.runtimes.megatron_lm.read.validator import (
 from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM, written_model
-from trainplan.planner.runtimes.ranks import is_counted
+from trainplan.planner.runtimes.ranks import USUAL_NODE, is_counted
 from trainplan.planner.runtimes.reading import NOT_STATED, OF_RECIPE, Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Verdict, Word
 from trainplan.planner.space import broken_rules
@@ -259,9 +259,21 @@ def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> T
 def _breaks(name: str, request: Request, cluster: ClusterSpec, facts: Facts) -> bool:
     """Would a launch of such arguments break a rule of the cost model, or be none?"""
     times = max(1, (facts.world or 0) // cluster.num_gpus)
+    return all(_stops(name, request, one, facts) for one in _grown(cluster, times))
+
+
+def _grown(cluster: ClusterSpec, times: int) -> Iterator[ClusterSpec]:
+    """With so many times the ranks: on more nodes, or on more GPUs of each where there is room."""
     first, *others = cluster.groups
-    first = first.model_copy(update={"num_nodes": first.num_nodes * times})
-    cluster = cluster.model_copy(update={"groups": (first, *others)})
+    sizes = [("num_nodes", first.num_nodes)]
+    if 1 < times <= USUAL_NODE / first.gpus_per_node:
+        sizes.append(("gpus_per_node", first.gpus_per_node))
+    for field, size in sizes:
+        more = first.model_copy(update={field: size * times})
+        yield cluster.model_copy(update={"groups": (more, *others)})
+
+
+def _stops(name: str, request: Request, cluster: ClusterSpec, facts: Facts) -> bool:
     job, layout, *_ = _question(facts.arguments, cluster, request, None)
     if job is None or layout is None:
         return True
