@@ -48,7 +48,7 @@ def test_looks_hold_until_something_changes(looks, tmp_path, change):
 
 
 def test_a_file_more_in_a_folder_is_a_change(looks, tmp_path):
-    line = '{"block": "decoder", "layer": 0, "tpe": [[1, 2]]}'
+    line = '{"iter": 1, "block": "decoder", "layer": 0, "tpe": [[1, 2]]}'
     (tmp_path / "rank0.jsonl").write_text(line)
     load_routing(tmp_path)
     assert looks.hold()
