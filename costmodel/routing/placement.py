@@ -110,15 +110,3 @@ def rank_counts(
     thirds = s**3 * third + 3 * s * thinned * variance + thinned * (1 - 2 * s) * mean
     variances = s**2 * variance + thinned * mean
     return Counts(summed(s * mean), together * summed(variances), summed(thirds))
-
-
-def rank_loads(counts: FloatColumn, placement: Placement) -> FloatColumn:
-    """Rows of each rank over the mean of all ranks, as counted: [step, layer, rank].
-
-    counts: rows or probabilities [step, layer, expert]. Chance within a micro batch is not in it.
-
-    Source: derived; rows of a rank are the sum of its shares of the rows of experts.
-    """
-    shares = np.broadcast_to(placement.shares, (counts.shape[1], *placement.shares.shape[1:]))
-    rows = np.einsum("sle,ler->slr", counts, shares)
-    return np.asarray(rows / rows.mean(axis=-1, keepdims=True))

@@ -53,7 +53,7 @@ def test_a_routing_that_is_none_is_refused_in_one_line(tmp_path: Path):
     assert "no such file; or write balanced|random|zipf:ALPHA|load:FACTOR|FILE" in missing
 
 
-def test_an_estimate_says_first_whether_memory_holds_when_load_shifts(tmp_path: Path):
+def test_an_estimate_begins_with_whether_memory_holds_when_load_shifts(tmp_path: Path):
     counts = tmp_path / "counts.csv"
     lines = [",".join(str(200 - (step + n) % 128) for n in range(128)) for step in range(100)]
     counts.write_text(

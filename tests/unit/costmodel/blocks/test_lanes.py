@@ -43,7 +43,7 @@ def paired(first, second, behind, weights, ahead):
     return float(behind + weights + ahead) + exposed
 
 
-def test_two_exchanges_beside_two_passes_take_what_the_lanes_take():
+def test_two_exchanges_overlapping_two_passes_take_what_the_lanes_take():
     draw = random.Random(1)
     for _ in range(300):
         seconds = {name: Fraction(draw.randint(0, 9)) for name in ("d", "c", "p", "w", "q")}
@@ -154,7 +154,7 @@ def test_no_order_of_chunks_on_one_wire_is_faster(chunks):
 
 
 @pytest.mark.parametrize("chunks", [2, 4, 8])
-def test_gathers_on_a_lane_of_their_own_run_beside_other_chunks(chunks):
+def test_gathers_on_a_lane_of_their_own_overlap_other_chunks(chunks):
     kinds = ("wire", "links", "gpu", "links", "wire")
     draw = random.Random(4)
     for _ in range(20):

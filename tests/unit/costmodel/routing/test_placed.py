@@ -5,11 +5,12 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from tests.rank_loads import rank_loads
 from tests.unit.costmodel.routing.test_loads import job_of
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.routing.packing import Packing, fullest, least_fullest, packed
 from trainplan.costmodel.routing.placed import place
-from trainplan.costmodel.routing.placement import in_order, rank_loads
+from trainplan.costmodel.routing.placement import in_order
 
 
 def eplb(weights: np.ndarray, slots: int, packs: int) -> Packing:

@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from tests.rank_loads import rank_loads
 from tests.unit.costmodel.routing.test_loads import counted, job_of
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.routing import load
 from trainplan.costmodel.routing.choices import step_probabilities
-from trainplan.costmodel.routing.placement import Placement, in_order, rank_loads
+from trainplan.costmodel.routing.placement import Placement, in_order
 
 HALVES = np.array([[[1, 0], [0, 1], [0.5, 0.5], [1, 0]]])
 """Four experts on two ranks; the third has a copy on each."""

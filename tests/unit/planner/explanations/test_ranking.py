@@ -224,7 +224,7 @@ def test_attention_by_sequence_holds_the_tensor_ranks_as_context_ranks(make_job)
         ("small-moe", "torchtitan", 4),
     ],
 )
-def test_only_experts_beside_tensor_ranks_that_can_exchange_heads_have_it(
+def test_only_experts_with_tensor_ranks_that_can_exchange_heads_have_it(
     make_job, model, runtime, tp
 ):
     job = make_job(model, "2x8:h100-sxm", 32, 4096).model_copy(update={"runtime": runtime})

@@ -66,13 +66,13 @@ def test_a_graph_of_the_step_with_experts_is_tried_beside_hybridep_alone(job_of)
 
 
 @pytest.mark.parametrize("graph", ["none", "partial", "full_iteration"])
-def test_an_exchange_beside_compute_is_tried_with_and_without(job_of, graph):
+def test_an_overlapped_exchange_is_tried_with_and_without(job_of, graph):
     tried = combinations(context_for(job_of(cuda_graph=graph, moe_dispatcher="hybridep")), "safe")
     plain = [one for one in tried if one.job.options.overlap_moe_a2a is None]
     assert any(not one.only and not one.covered for one in plain)
 
 
-def test_an_exchange_beside_no_opposite_pass_is_no_faster_and_covers_nothing(job_of):
+def test_an_exchange_without_an_opposite_pass_is_no_faster_and_covers_nothing(job_of):
     """All passes of one micro batch run alone: each waits for its exchange, in graphs too."""
     job = job_of(cuda_graph="full_iteration", moe_dispatcher="hybridep")
     tried = combinations(context_for(job), "safe")
