@@ -179,7 +179,7 @@ def imbalance_line(found: Imbalance) -> str:
 def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
     """Where experts should lie, how sure that is, and what copies would do."""
     name = "best" if found.aim == "mean" else "worst_step"
-    gap, step = found.gap_fraction, "" if found.aim == "mean" else " in its fullest step"
+    gap, step = found.gap_fraction, "" if found.aim == "mean" else " in the fullest step"
     sure = f"another is better by {percent(gap)} at most" if gap >= SURE else "none is better"
     yield (
         f"Experts by their rows (expert_placement={name}): the fullest of {found.ranks} ranks has "
@@ -190,8 +190,8 @@ def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
         yield "Whether it holds for later steps is not known: one count of all steps was read."
     else:
         yield (
-            f"Made by the first half of the steps it has {found.later:.3f} in the others, the "
-            f"order of numbers {found.later_in_order:.3f}."
+            f"Made by the first half of the steps it has {found.later:.3f} in the others{step}, "
+            f"the order of numbers {found.later_in_order:.3f}."
         )
     if copies := found.copies:
         yield (

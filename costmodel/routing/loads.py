@@ -147,11 +147,18 @@ def check_routing(job: Job) -> None:
     """Could tokens choose so?
 
     Raises:
-        SpecError: Counts that no router of the model makes, or too few layers of them.
+        SpecError: Counts that no router of the model makes, or too few layers of them; a placement
+            by steps without any.
     """
     router = _router_of(job)
     if router is None:
         return
+    if router.aim == "worst" and router.routing.has_popular_experts and not router.routing.steps:
+        raise SpecError(
+            f"expert_placement=worst_step: routing={router.routing} has no counts by step, so the "
+            "fullest step is not known: give a file with counts of several steps, or write "
+            "expert_placement=best"
+        )
     layers, model = len(_probabilities(router)), job.model
     with_prediction = model.num_moe_layers + model.num_nextn_predict_layers
     if layers not in (1, model.num_moe_layers, with_prediction):

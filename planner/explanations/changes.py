@@ -196,7 +196,7 @@ def _changes(case: Case) -> Iterator[Change]:
         yield Change("routing", "balanced experts (routing=balanced)", even)
         if routing.has_popular_experts and placement in (None, "order"):
             best = partial(with_setting, name="expert_placement", value="best")
-            text = "experts on ranks by their rows (expert_placement=best)"
+            text = "experts on ranks by their rows (expert_placement=best, not held-out)"
             yield Change("expert_placement", text, best)
     if case.margin > 0:
         yield Change("margin", "no memory margin", without_margin)

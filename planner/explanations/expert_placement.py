@@ -66,7 +66,8 @@ class ExpertPlacement:
     least: float
     """No placement is below."""
     later: float | None
-    """Of a placement made by the first half of the steps, in the others; null: one step alone."""
+    """By `aim`, of a placement made by the first half of the steps, in the others; null: one step
+    alone."""
     later_in_order: float | None
     copies: ExpertCopies | None
     """Of a redundant copy on every rank, which Megatron-LM has not (others were not read); null: it
@@ -133,7 +134,7 @@ def expert_placement(case: Case, layout: Layout, deadline: Deadline) -> ExpertPl
     proving = _Proving(deadline, counts.shape[1])
     found = place(counts, moe, layout.ep, nodes=nodes, aim=aim, packer=proving)
     half = len(routing.steps) // 2
-    later = _later(case, layout, half) if half else (None, None)
+    later = _later(case, layout, half, aim) if half else (None, None)
     return ExpertPlacement(
         ranks=layout.ep,
         nodes=nodes,
@@ -143,7 +144,7 @@ def expert_placement(case: Case, layout: Layout, deadline: Deadline) -> ExpertPl
         least=float(np.minimum(found.least, found.fullest).mean()),
         later=later[0],
         later_in_order=later[1],
-        copies=_copies(case, layout, counts.sum(axis=0, keepdims=True)),
+        copies=_copies(case, layout, counts, aim),
         slots=tuple(" ".join(map(str, one)) for one in found.slots.tolist()),
     )
 
@@ -154,19 +155,22 @@ def _mean_fullest(counts: FloatColumn, placement: Placement, aim: Aim = "mean") 
     return float(np.mean([fullest(counts[:, i], one, aim) for i, one in enumerate(each)]))
 
 
-def _later(case: Case, layout: Layout, half: int) -> tuple[float, float]:
+def _later(case: Case, layout: Layout, half: int, aim: Aim) -> tuple[float, float]:
     """A placement by the steps up to a half, and the order of numbers, in those after it."""
     routing, moe = case.job.options.routing, case.job.model.moe
     assert routing is not None
     assert moe is not None
     every = counted(routing, moe, "worst")
-    before, after = (part.sum(axis=0, keepdims=True) for part in (every[:half], every[half:]))
-    placed = place(before, moe, layout.ep).placement
+    before, after = (
+        part if aim == "worst" else part.sum(axis=0, keepdims=True)
+        for part in (every[:half], every[half:])
+    )
+    placed = place(before, moe, layout.ep, aim=aim).placement
     plain = in_order(moe.num_experts, layout.ep)
-    return _mean_fullest(after, placed), _mean_fullest(after, plain)
+    return _mean_fullest(after, placed, aim), _mean_fullest(after, plain, aim)
 
 
-def _copies(case: Case, layout: Layout, counts: FloatColumn) -> ExpertCopies | None:
+def _copies(case: Case, layout: Layout, counts: FloatColumn, aim: Aim) -> ExpertCopies | None:
     """A copy more on every rank, priced as a model with so many experts more, each as full.
 
     The gradients of an expert's copies are summed besides: at most in one all-reduce over the
@@ -178,10 +182,10 @@ def _copies(case: Case, layout: Layout, counts: FloatColumn) -> ExpertCopies | N
     job, moe, copies = case.job, case.job.model.moe, layout.ep
     assert moe is not None
     try:
-        found = place(counts, moe, layout.ep, copies=copies)
+        found = place(counts, moe, layout.ep, copies=copies, aim=aim)
     except SpecError:
         return None
-    total = counts[0]
+    total = counts.sum(axis=0)
     number = np.stack([np.bincount(one, minlength=moe.num_experts) for one in found.slots])
     layers = np.arange(len(total))[:, None]
     rows = (total / number)[layers, found.slots]

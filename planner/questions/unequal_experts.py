@@ -88,13 +88,7 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
         f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "
         "costs"
     )
-    moe = job.model.moe
-    if placement not in (None, "order") and moe and not places(moe, layout.ep):
-        yield (
-            f"expert_placement={placement} is priced as order: {layout.ep} expert ranks have no "
-            f"whole groups of the {moe.n_group or 1} that the router keeps to, or no equal "
-            "numbers of experts; use another ep"
-        )
+    yield from _placement_notes(job, layout)
     if found.padded_fraction > NOTICED:
         yield f"{found.padded_fraction:.1%} of the rows that experts compute are padding"
     factor = job.options.moe_capacity_factor
@@ -103,6 +97,25 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
             f"changes the training: moe_capacity_factor={factor:g} drops what is beyond an "
             f"expert's capacity, under {name} {found.dropped_fraction:.1%} of the rows that "
             "routers choose"
+        )
+
+
+def _placement_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """Whether a placement by rows is what is priced, and whether its gain is held-out."""
+    moe, routing, placement = job.model.moe, job.options.routing, job.options.expert_placement
+    if placement in (None, "order") or moe is None or layout.ep == 1:
+        return
+    if not places(moe, layout.ep):
+        yield (
+            f"expert_placement={placement} is priced as order: {layout.ep} expert ranks have no "
+            f"whole groups of the {moe.n_group or 1} that the router keeps to, or no equal "
+            "numbers of experts; use another ep"
+        )
+    elif routing and routing.has_popular_experts:
+        later = "`plan explain` has it" if routing.steps else "not known"
+        yield (
+            "experts are placed by the same rows that price the step "
+            f"(expert_placement={placement}), so its gain is not held-out: {later} of later steps"
         )
 
 

@@ -241,9 +241,9 @@ def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
 def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
     """Notes that stand beside the answer: the runtime that was chosen and why, a faster part.
 
-    And what is not known to be faster.
+    And what is not known to be faster, or is by the rows that it is made by.
     """
-    begins = (f"runtime {job.runtime}", "not known whether")
+    begins = (f"runtime {job.runtime}", "not known whether", "experts are placed by the same rows")
     return tuple(note for note in notes if note.startswith(begins) or PART_ALONE in note)
 
 

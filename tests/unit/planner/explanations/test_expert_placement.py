@@ -7,6 +7,7 @@ from trainplan.cli.pages.explain import placement_sentences
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.routing import place
 from trainplan.planner.cases.case import Case
 from trainplan.planner.explanations.expert_placement import NEAR, expert_placement
 from trainplan.planner.plan.options import SearchOptions
@@ -103,6 +104,24 @@ def test_the_fullest_step_is_made_small_where_that_is_chosen(found_for):
     assert worst.fullest == pytest.approx(fullest[1])
     assert fullest[1] < fullest[0]
     assert "(expert_placement=worst_step)" in next(iter(placement_sentences(worst)))
+
+
+def test_later_steps_and_copies_are_of_the_aim_that_is_chosen(found_for):
+    """Of the fullest step: no less than the mean of all, later and with copies."""
+    each = counts(noise=0.5)
+    (_, _, mean), (case, layout, worst) = (
+        found_for(deadline=Over(), routing=measured(each), expert_placement=one)
+        for one in ("best", "worst_step")
+    )
+    after = each[STEPS // 2 :, 0].reshape(STEPS // 2, 8, -1).sum(axis=2)
+    fullest = (after.max(axis=1) / after.mean(axis=1)).max()
+    assert worst.later_in_order == pytest.approx(fullest)
+    assert mean.later_in_order < worst.later_in_order
+    steps = each / each.sum(axis=2, keepdims=True)
+    moe = case.job.model.moe
+    placed = place(steps, moe, layout.ep, copies=layout.ep, aim="worst")
+    assert worst.copies.fullest == pytest.approx(placed.fullest.mean())
+    assert mean.copies.fullest < worst.copies.fullest < worst.fullest
 
 
 def test_a_whole_program_makes_better_what_is_far_from_its_bound(found_for):

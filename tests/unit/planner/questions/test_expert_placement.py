@@ -2,12 +2,14 @@
 
 import pytest
 
+from trainplan.cli.pages.parts.headline import chosen_lines
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.cases.case import Case
 from trainplan.planner.explanations.changes import applied, changes
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.questions import estimate
+from trainplan.planner.questions import check_model, estimate
 from trainplan.planner.questions.best_plan import notes
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS
@@ -32,14 +34,43 @@ def test_the_order_of_numbers_has_the_price_of_before_to_the_bit(job_of, routing
         assert estimate(placed, LAYOUT) == estimate(stated, LAYOUT)
 
 
-@pytest.mark.parametrize("placement", ["best", "worst_step"])
-def test_experts_by_their_rows_take_less_time_and_memory(job_of, placement):
-    plain, placed = (job_of(routing="zipf:0.7", expert_placement=p) for p in ("order", placement))
+STEPS = [[" ".join(str(1 + 9 * (i < 16) + (i == step)) for i in range(128))] for step in (0, 99)]
+COUNTED = {
+    "kind": "measured",
+    "tokens_per_expert": [[2 + 18 * (i < 16) + (i in (0, 99)) for i in range(128)]],
+    "steps": STEPS,
+    "source": "counts.csv",
+}
+
+
+@pytest.mark.parametrize(
+    ("placement", "routing"),
+    [("best", "zipf:0.7"), ("best", COUNTED), ("worst_step", COUNTED)],
+)
+def test_experts_by_their_rows_take_less_time_and_memory(job_of, placement, routing):
+    plain, placed = (job_of(routing=routing, expert_placement=p) for p in ("order", placement))
     before, after = estimate(plain, LAYOUT), estimate(placed, LAYOUT)
     assert after.step_time_s < 0.7 * before.step_time_s
     assert after.memory.peak_reserved_bytes < before.memory.peak_reserved_bytes
-    line = next(iter(imbalance_notes(placed, LAYOUT)))
-    assert f"routing=zipf:0.7, expert_placement={placement}: " in line
+    line, held_out = list(imbalance_notes(placed, LAYOUT))[:2]
+    name = routing if isinstance(routing, str) else "counts.csv"
+    assert f"routing={name}, expert_placement={placement}: " in line
+    assert f"(expert_placement={placement}), so its gain is not held-out: " in held_out
+    known = "`plan explain` has it" if routing is COUNTED else "not known"
+    assert f"{known} of later steps" in held_out
+    assert held_out in chosen_lines(placed, [line, held_out])
+    assert not any("held-out" in one for one in imbalance_notes(plain, LAYOUT))
+
+
+@pytest.mark.parametrize("routing", ["zipf:0.7", {**COUNTED, "steps": []}])
+def test_the_fullest_step_is_no_aim_where_no_steps_are_counted(job_of, routing):
+    job = job_of(routing=routing, expert_placement="worst_step")
+    with pytest.raises(SpecError, match=r"has no counts by step.*expert_placement=best") as caught:
+        check_model(job)
+    assert "\n" not in str(caught.value)
+    check_model(job_of(routing=routing, expert_placement="best"))
+    for alike in ("random", "balanced"):
+        check_model(job_of(routing=alike, expert_placement="worst_step"))
 
 
 @pytest.mark.parametrize(("groups", "priced_in_order"), [(4, False), (3, True), (None, False)])
