@@ -169,7 +169,7 @@ def command(
     if bool(files) == bool(logged.log):
         raise click.UsageError("give files of measured runs, or --log with what ran: one of both")
     if files and logged.job_is_given:
-        raise click.UsageError("files of runs say what ran: leave --model to --layout out")
+        raise click.UsageError("files of runs state what ran: leave --model to --layout out")
     measured = _measured(profiles)
     if files:
         observations = _from_files(files, chosen)
@@ -226,7 +226,7 @@ def _from_files(files: Sequence[Path], chosen: RunSelection) -> tuple[Observatio
             f"{files[0]}: no run of that kind; there are runs of {', '.join(sorted(others))}"
         )
     if not found:
-        raise SpecError(f"{files[0]}: no run to calibrate on: mend what the line above says")
+        raise SpecError(f"{files[0]}: no run to calibrate on: correct what the line above names")
     kinds = kinds_of(found)
     if len(kinds) > 1:
         listed = ", ".join(f"{kind} ({len(group)})" for kind, group in kinds.items())

@@ -80,9 +80,9 @@ SHOWN = 5
 @node_options
 @job_option("--model", "For launches that name no shape: as in search.")
 @TRAIN
-@seq_length(required=False, text="For launches that do not say it: tokens per sequence")
-@global_batch_size(required=False, text="For launches that do not say it: sequences per step")
-@job_option("--runtime", "Runtime of the launch, where its program does not tell.")
+@seq_length(required=False, text="Tokens per sequence, for launches that do not state it")
+@global_batch_size(required=False, text="Sequences per step, for launches that do not state it")
+@job_option("--runtime", "Runtime of the launch, where its program does not show it.")
 @click.option(
     "--runtime-version",
     metavar="VERSION",
@@ -120,7 +120,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Judge a launch you have; say which edits pay.
+    """Check a launch you have; list the edits that pay.
 
     FILE is a launch script, with the arguments it is given, or a configuration of a trainer, or a
     manifest with a command in it. It says if the launch runs, fits and what it costs, and what it
@@ -148,7 +148,7 @@ def command(
         reading = replace(reading, job=job)
     reading = with_saves_read(own, reading)
     if train and not model and not any(one.name == "model.trained" for one in reading.fields):
-        raise SpecError("--train stands beside --model: this launch does not say what is trained")
+        raise SpecError("--train needs --model: this launch does not state what is trained")
     options = SearchOptions(memory_margin=memory_margin, only_written=False)
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
@@ -187,7 +187,7 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         keys = ", ".join(list(launches[0].document)[:SHOWN])
         raise UnsupportedError(
             f"{launches[0].program.text[:80]} is of no format that is known (its keys: "
-            f"{keys[:200]}): give the command that reads it, or what it says to `plan search`"
+            f"{keys[:200]}): give the command that reads it, or its settings to `plan search`"
         )
     if launches[0].alone:
         raise UnsupportedError(

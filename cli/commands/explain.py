@@ -23,7 +23,7 @@ with imported_on_answer():
 @page("explain", "plan explain plan.json")
 @PLAN
 @PROFILE
-@time_limit(30.0, "Price changes of the job until then; those left are said to be untried.")
+@time_limit(30.0, "Price changes of the job until then; those left are listed as untried.")
 @WORKERS
 @click.option(
     "--placement",
@@ -44,7 +44,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Say what limits a plan, what more would buy.
+    """Name what limits a plan, what more would buy.
 
     PLAN is a file written by `plan search --output`. Prints where the step goes, what binds, what
     changes of the job would buy, each by a search of its own, and how sure the choice is.

@@ -73,7 +73,7 @@ REQUEST = (
     click.option(
         "--gpus-per-node",
         type=parameters.IntRange(1, 1024),
-        help="GPUs of one node, where the files do not say.",
+        help="GPUs of one node, where the files do not state it.",
     ),
     job_option("--model", "Whose layers were measured."),
     seq_length(required=False),

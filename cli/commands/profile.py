@@ -112,8 +112,8 @@ class NodeOptions:
         """
         if self.nproc_per_node is None:
             raise SpecError(
-                "--print-launch writes for other machines than this one: say --nproc-per-node, the "
-                "GPUs of a node there"
+                "--print-launch writes for other machines than this one: give --nproc-per-node, "
+                "the GPUs of a node there"
             )
         return self.nproc_per_node
 
@@ -166,7 +166,8 @@ WANTED = (
         metavar="TIME",
         callback=parameters.second_count,
         help="End in this time, start included, such as 60s or 5m: of the list, with --quick of "
-        "the shorter one, what tells most of a step goes first; the answer says what was left out.",
+        "the shorter one, what explains most of a step goes first; the answer lists what was left "
+        "out.",
     ),
     click.option(
         "--only",
@@ -180,7 +181,7 @@ WANTED = (
         multiple=True,
         type=OneOf("optimizer", names.MEASURED_OPTIMIZERS),
         metavar="NAME",
-        help="Measure a step of this beside AdamW's; may be repeated: "
+        help="Measure a step of this as well as of AdamW; may be repeated: "
         f"{', '.join(names.MEASURED_OPTIMIZERS[1:])}.",
     ),
     click.option(

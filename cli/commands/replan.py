@@ -133,9 +133,7 @@ def command(
         now = left_of(found.searched, lost, islands=islands > 1)
         idle = found.searched.num_nodes - islands * found.job.cluster.num_nodes
         if islands > 1 and sum(int(text) for text in lost if text.isdigit()) > 1:
-            remark(
-                "lost nodes are taken to be of one island after another: --lost 0:1 says of which"
-            )
+            remark("lost nodes are taken to be of one island after another: --lost 0:1 names which")
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:
         answered = replan(

@@ -132,7 +132,7 @@ duration_options = gathered(
         _duration("--forward", "Duration of a virtual stage's forward pass.  [default: 1]"),
         _duration("--input-grad", "Duration of its input gradient.  [default: 1]"),
         _duration("--weight-grad", "Duration of its weight gradient.  [default: 1]"),
-        _duration("--p2p", "Latency of a message between ranks; it occupies nobody.", 0.0),
+        _duration("--p2p", "Latency of a message between ranks; no rank is busy with it.", 0.0),
         click.option(
             "--stage-times",
             type=PATH,
@@ -253,8 +253,8 @@ def _nothing_runs(ranking: Ranking) -> SpecError:
         return SpecError(f"no schedule runs in this shape: {reasons}")
     needs, kind = min(memory_needs)
     return SpecError(
-        f"no schedule runs with this memory: the leanest, {kind}, needs --memory-limit {needs}; "
-        "--synthesise looks for others"
+        f"no schedule runs with this memory: the one of least memory, {kind}, needs --memory-limit "
+        f"{needs}; --synthesise looks for others"
     )
 
 

@@ -166,7 +166,7 @@ search_options = gathered(
             "--trusted",
             is_flag=True,
             help="Only layouts within what published runs measured, axis by axis, on such a "
-            "runtime and GPU and of such a model; says what that costs, or what is missing.",
+            "runtime and GPU and of such a model; prints what that costs, or what is missing.",
         ),
         click.option(
             "--trainer",
@@ -203,7 +203,7 @@ search_options = gathered(
 )
 @job_options(length_required=False)
 @search_options
-@time_limit(30.0, "Answer with what is found by then, and say what is proved.")
+@time_limit(30.0, "Answer with the incumbent of then, and state what is proved.")
 @WORKERS
 @click.option(
     "--baseline",

@@ -56,21 +56,21 @@ limit_options = gathered(
             callback=parameters.byte_count,
             default="4MB",
             metavar="SIZE",
-            help="The most that a call may ask with.",
+            help="The most that a call may send.",
         ),
         click.option(
             "--max-output",
             callback=parameters.byte_count,
             default="64KB",
             metavar="SIZE",
-            help="The most of a document that is answered; the rest is cut, and said to be.",
+            help="The most of a document that is answered; the rest is cut, with a note.",
         ),
     ),
 )
 
 
 @page("serve", "claude mcp add trainplan -- plan serve --stdio")
-@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout.")
+@click.option("--stdio", is_flag=True, help="Serve over stdin and stdout.")
 @limit_options
 @click.option(
     "--allow-files",
@@ -104,7 +104,7 @@ def command(
     Answers are the documents that `plan X --json` prints. Nothing is executed.
     """
     if not stdio:
-        raise click.UsageError("say how to be reached: --stdio is the one way there is")
+        raise click.UsageError("give a transport: --stdio is the only one")
     if sys.stdin is None or sys.stdout is None:
         raise click.UsageError("--stdio: standard input or output is closed: open both")
     allowed = {"--allow-files": readable, "--write-files": (writable,) if writable else ()}

@@ -50,7 +50,7 @@ NO_PLAN = 2
 )
 @click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
 @PROFILE
-@time_limit(120.0, "Search points until then; those left are said to be untried.")
+@time_limit(120.0, "Search points until then; those left are listed as untried.")
 @WORKERS
 @report_options
 @JSON

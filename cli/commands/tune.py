@@ -262,7 +262,7 @@ def _check(plan: Path | None, request: Request, way: Way, kept: Kept) -> None:
         None, None, None, None, None, None, RuntimeOptions(), request.profiles
     )
     if plan and stated:
-        raise click.UsageError("PLAN says what is trained: leave --model to --option out")
+        raise click.UsageError("PLAN states what is trained: leave --model to --option out")
     if not plan and request.model is None:
         raise click.UsageError("give PLAN, a file of `plan search --output`, or --model")
     ways = [
@@ -309,7 +309,8 @@ def _of_search(request: Request, way: Way, profile: Path, *, dry: bool = False) 
     found = search(stated.job, options, measured=stated.measured)
     if isinstance(found, Infeasible):
         raise SpecError(
-            "no layout of the job fits: `plan search` with the same options says why and what helps"
+            "no layout of the job fits: `plan search` with the same options shows why and what "
+            "helps"
         )
     text = json_text(plan_json(found))
     return Begin(stated.job, text, Start.of(found), options, stated.measured)

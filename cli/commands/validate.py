@@ -138,7 +138,7 @@ def _helps(
         for found in (predict(mine), [one for one in predictions if measured.corrects(one.run)])
     ]
     if not pairs[0] or len(pairs[0]) != len(pairs[1]):
-        return f"--profile: no step time of {measured.gpu} to say whether it helps"
+        return f"--profile: no step time of {measured.gpu} to know whether it helps"
     before, after = map(fmean, pairs)
     runs = plural(len(pairs[0]), "run")
     written = f"mean error of {runs} of {measured.gpu}, catalog -> with --profile: "

@@ -41,7 +41,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Say why a layout is not the answer.
+    """Explain why a layout is not the answer.
 
     PLAN is a file written by `plan search --output`. LAYOUT is FIELD=VALUE,..., whose other fields
     are free: the best such layout is searched; or a whole layout, printed or @plan.json:3. Prints

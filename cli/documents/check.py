@@ -107,7 +107,7 @@ class CheckDocument(Document):
     applied."""
     runtime_version: str
     legal: bool | None
-    """Would the runtime start it, as far as was read? Null: not judged."""
+    """Would the runtime start it, as far as was read? Null: undecided."""
     problems: tuple[ProblemEntry, ...]
     """Each with `cause` (a name that stays), `verdict` (`illegal`, `ignored`, `unread`,
     `unmodelled`), `says`, `file` and `line`."""
@@ -200,9 +200,9 @@ class CheckDocument(Document):
             unread = (p for p in reading.problems if p.verdict == "unread")
             open_one = min(unread, key=lambda p: (not p.absent, p.cause in OF_SCRIPT), default=None)
             cost = found.estimate
-            step = f" As it stands: {seconds(cost.step_time_s)} a step." if cost else ""
+            step = f" As it is: {seconds(cost.step_time_s)} a step." if cost else ""
             why = (open_one.says if open_one else found.untried).removeprefix(UNJUDGED)
-            text = f"Not judged: {why}.{step}"
+            text = f"Undecided: {why}.{step}"
         elif found.estimate is None:
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:
@@ -226,7 +226,7 @@ def _other_model(found: LaunchCheck) -> str:
 
 OF_SCRIPT = ("branch_unread", "script_stops", "shell_unread", "slurm_array", "starter_unread")
 """What of a script was not followed: it may bear on nothing, so other reasons come before it."""
-UNJUDGED = "not judged and not priced: "
+UNJUDGED = "undecided and not priced: "
 OTHER_MODEL = "unread_model_option"
 SPELLED_OUT = 3
 """Settings of a cure that the sentence spells out; more are counted."""

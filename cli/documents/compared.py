@@ -121,7 +121,7 @@ class WhyNotDocument(OfJob):
             others = f" (and {plural(more, 'other rule')})" if more else ""
             return f"{what}: {found.broken[0].says}{others}."
         if found.verdict == "too large":
-            return _too_large(found, f"The leanest layout with {fields}" if fields else "It")
+            return _too_large(found, f"The smallest layout with {fields}" if fields else "It")
         if found.verdict == "same":
             return f"{it} is the plan's own{'' if fields else ' layout'}."
         step, lost = found.best.estimate.step_time_s, found.lost_s or 0.0
@@ -134,7 +134,7 @@ class WhyNotDocument(OfJob):
         if lost / step < SAME_TIME:
             line = f"{it} takes the same time"
         if found.verdict == "near tie":
-            line += f", less than the model can tell apart: it is faster in {chance} of cases"
+            line += f", a tie for the model: it is faster in {chance} of cases"
             listed = found.listed_rank
             return line + (f"; number {listed} of the plan's table." if listed else ".")
         return f"{line}; it is faster after all in {chance} of cases."

@@ -91,7 +91,7 @@ def _larger_than_a_log(path: Path, what_to_do: str) -> FileError:
 def _refuse_elsewhere(path: Path) -> None:
     if is_elsewhere(path):
         raise FileError(
-            f"{path}: files are not read for who asks through a server: give a name or the "
+            f"{path}: a server reads no files for its clients: give a name or the "
             "document itself, or start it with --allow-files FOLDER"
         )
 

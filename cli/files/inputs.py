@@ -93,7 +93,7 @@ def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
     stated = metadata.get("total_parameters") if isinstance(metadata, dict) else None
     counted = num_parameters(model)
     if isinstance(stated, int) and stated != counted:
-        yield f"{INDEX} says {stated:,} parameters, {counted:,} were read of {CONFIG}"
+        yield f"{INDEX} states {stated:,} parameters, {counted:,} were read of {CONFIG}"
 
 
 def load_cluster(text: str) -> ClusterSpec:

@@ -54,7 +54,7 @@ TOWER = click.option(
     "--tower",
     shell_complete=completions.pairs(("none", *completions.TOWER_FIELDS), joined=True),
     metavar="NAME=VALUE,...",
-    help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
+    help="Of a model with a vision or audio tower: samples=N in a sequence, patches=N in a sample, "
     "frozen=none|encoder|all; or `none` for its text alone.",
 )
 
@@ -90,7 +90,7 @@ LENGTHS = click.option(
 PACKING = click.option(
     "--packing",
     type=OneOf("packing", PACKINGS),
-    help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
+    help="How sequences of --lengths fill rows: each padded to one, first fit, or equal in "
     "attention work.  [default: none]",
 )
 TOKENS = click.option(
@@ -124,7 +124,7 @@ RUNTIME_VERSION = click.option(
     "--runtime-version",
     metavar="VERSION",
     help="Release you run: a container (26.04), a version of Megatron Core (0.17) or a month "
-    "(2026-05). Layers of experts are priced for it; a note tells if rules were checked against "
+    "(2026-05). Layers of experts are priced for it; a note shows where rules were checked against "
     "another.  [default: the newest known]",
 )
 
@@ -166,7 +166,7 @@ TRAIN = click.option(
     shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
     help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
-    "modules: all, attention, mixer, mlp or matrices as q,v.  [default: as the model says, full]",
+    "modules: all, attention, mixer, mlp or matrices as q,v.  [default: as the model states, full]",
 )
 LOSS_TOKENS = click.option(
     "--loss-tokens",

@@ -96,7 +96,7 @@ FAILURES = (
         "--spare-nodes",
         type=IntRange(0, 1 << 10),
         metavar="N",
-        help="Nodes beside those of the cluster that take the place of failed ones; they are paid.",
+        help="Nodes more than those of the cluster, which replace failed ones; they are paid.",
     ),
     click.option(
         "--repair",

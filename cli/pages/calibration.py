@@ -66,7 +66,7 @@ def _next(calibration: Calibration, path: Path | None) -> str:
         )
     if path is None:
         return "add --output calibration.json"
-    alongside = " beside the profile's" if calibration.profile_digest else ""
+    alongside = " with the profile's" if calibration.profile_digest else ""
     return f"add --profile {shlex.quote(str(path))}{alongside} to `plan search` and `plan estimate`"
 
 
@@ -160,7 +160,7 @@ def _believed(calibration: Calibration) -> str:
     )
     says = median(run.before_step_time_s / run.measured_step_time_s for run in calibration.runs)
     return (
-        f"the runs alone say {says:.3f} (median); {known}, for their model most, for others least"
+        f"the runs alone give {says:.3f} (median); {known}, for their model most, for others least"
     )
 
 
@@ -176,12 +176,12 @@ def _notes(calibration: Calibration) -> Iterator[str]:
     if not network.identified:
         yield (
             "bandwidth between nodes is left alone: it takes runs of at least 3 layouts that spend "
-            "unlike shares of their time between nodes, and must predict left-out layouts better"
+            "different shares of their time between nodes, and must predict held-out layouts better"
         )
     if not overhead.identified:
         yield (
-            "fixed overhead is left alone: it takes runs of at least 3 layouts of clearly unlike "
-            "step times, and must predict left-out layouts better"
+            "fixed overhead is left alone: it takes runs of at least 3 layouts of clearly "
+            "different step times, and must predict held-out layouts better"
         )
     alone = len(calibration.runs) == 1
     why = (

@@ -175,7 +175,7 @@ def clusters_page() -> Iterator[Part]:
         "NODESxGPUS:GPU              any count of nodes and GPUs, such as 32x8:h100-sxm",
         "COUNTxGPU                   GPUs in nodes of the usual size: 64xh100, 4xa100",
         "COUNTxMACHINE               2xp5.48xlarge, gb200-nvl72",
-        "A+B                         groups of unlike nodes, as in 4x8:h100-sxm+4x8:h200-sxm",
+        "A+B                         groups of different nodes, as in 4x8:h100-sxm+4x8:h200-sxm",
         "plan catalog clusters --template > cluster.yaml    a file with NICs, tiers and prices",
         "plan catalog clusters --schema                     its JSON Schema, for editors",
     )
@@ -240,7 +240,7 @@ def _fit_part(name: str) -> Part:
     lines += [f"attention: {own.attention.source}"] if own.attention else []
     lines += [f"sustained, {key}: {item.source}" for key, item in own.sustained.items()]
     if other:
-        lines.append(f"where it has none, {other} stands in")
+        lines.append(f"where it has none, {other} is used")
     if not lines:
         lines.append("nothing: assumed constants are used")
     return headed("Fitted on measurements", *(Text(f"- {x}") for x in lines))

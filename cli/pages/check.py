@@ -28,8 +28,8 @@ VERDICTS = {
 }
 """What a table calls them."""
 ORIGINS = {
-    "assumed": "Assumed, since nothing says it",
-    "default": "Not said, so as the runtime has it by default",
+    "assumed": "Assumed, since nothing states it",
+    "default": "Not stated: the runtime's default",
 }
 USUAL = "as usual"
 """A field without a value: what the price takes for the runtime anyhow."""

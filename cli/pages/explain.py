@@ -63,7 +63,7 @@ def _sentences(found: SequenceLengths, step: float) -> Iterator[str]:
         )
     if found.balanced_step_time_s is not None:
         yield (
-            "Rows alike in attention work (--packing balanced) take "
+            "Rows equal in attention work (--packing balanced) take "
             f"{_compared(found.balanced_step_time_s, step)}."
         )
     if found.dynamic and found.dynamic.step_time_s is not None:
@@ -101,7 +101,7 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     yield job_line(found.job)
     if found.ranking:
         yield ranking_line(found.ranking)
-    cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."
+    cost = f"Largest cost after the work itself: {largest_cost(found.estimate)}."
     yield stacked(terms_table(found.estimate), cost)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)

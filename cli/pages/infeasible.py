@@ -54,11 +54,11 @@ def infeasible_line(result: Infeasible) -> str:
     if result.least_host_bytes is not None:
         return (
             f"Nothing fits: what has room on the GPUs needs {gib(result.least_host_bytes)} GiB of "
-            f"the host of a node, or more, and it has less.\n  leanest on the GPUs: {layout}"
+            f"the host of a node, or more, and it has less.\n  least memory on the GPUs: {layout}"
         )
     return (
-        f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
-        f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
+        f"Nothing fits: the layout of least memory needs {gib(result.least_memory_bytes)} GiB of "
+        f"{gib(result.capacity_bytes)} GiB usable.\n  least memory: {layout}"
     )
 
 

@@ -183,7 +183,7 @@ def hosts_page() -> Iterator[Part]:
         )
         yield table("", ("figure", number("value"), "source"), rows)
     yield (
-        "In a cluster file `host: {like: NAME}`, with figures of your own beside it; in the short "
+        "In a cluster file `host: {like: NAME}`, with figures of your own next to it; in the short "
         "form 1x8:h100-sxm@dgx-h100. What is not listed is not known, and not checked."
     )
 
@@ -212,7 +212,7 @@ def methods_page() -> Iterator[Part]:
         yield headed(one.name, *(Text(f"  {line}") for line in lines if line))
     yield (
         "Bytes a parameter are those of the publication. Methods that no runtime has are priced "
-        "with `--runtime NAME`, and exported by nobody."
+        "with `--runtime NAME`, and not exported."
     )
 
 

@@ -215,7 +215,7 @@ def binding_text(plan: Plan) -> str:
     memory = plan.best.estimate.memory
     usable = memory.capacity_bytes * (1 - plan.memory_margin)
     return (
-        f"Largest cost besides the work itself: {largest_cost(plan.best.estimate)}.\n"
+        f"Largest cost after the work itself: {largest_cost(plan.best.estimate)}.\n"
         f"Memory: {gib(memory.peak_reserved_bytes)} of {gib(usable)} GiB, margin "
         f"{percent(plan.memory_margin)}, fits{chance_text(memory)}; {tightest_text(memory)}."
     )

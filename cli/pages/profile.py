@@ -139,7 +139,7 @@ def curves_table(profile: Profile) -> Table:
     columns = (Column("curve", screen="Curve"), "says", number("off by", percent, off))
     scatter = profile.scatter_fraction
     rows = ((name, says, scatter[key] if key else "") for name, says, key in curves_of(profile))
-    return table("Curves that are fitted, and how well they tell a point", columns, rows)
+    return table("Curves that are fitted, and how well they predict a point", columns, rows)
 
 
 def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:

@@ -58,7 +58,7 @@ def replan_page(found: Replan, outage: Outage) -> Iterator[Part]:
         alike = "with even stages, or those of before, that load so"
         yield stacked(*_remarks(best), f"{sure} {alike}; `plan search` tries uneven ones.")
     elif found.saved == "as-launched":
-        yield "`--saved reshardable` says what loads a checkpoint that was saved for any layout."
+        yield "`--saved reshardable` lists what loads a checkpoint that was saved for any layout."
     if outage.ways:
         yield stacked(*_times(outage.times))
         yield _ways(outage)

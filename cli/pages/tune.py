@@ -124,7 +124,7 @@ def trials_table(model: ModelSpec, found: Finished) -> Table:
     columns = (
         number("#"),
         number("measured", seconds),
-        number("planned", seconds, "what the model said before any trial"),
+        number("planned", seconds, "what the model predicted before any trial"),
         Column("ending", only="screen"),
         Column("ending", only="page"),
         "layout",
@@ -176,7 +176,7 @@ def scalars_table(scalars: Sequence[ScalarRange]) -> Table:
         number("value", only="page"),
         number(LEVEL, only="screen"),
         *(number(head, only="page") for head in ("low", "high")),
-        number("told apart"),
+        number("identified"),
     )
     rows = (
         (

@@ -50,8 +50,9 @@ EXPLAINED = (
 )
 RANKED = (
     "regret: how much slower than the best measured layout the one is that the model would pick; "
-    "near-ties: layouts that it cannot tell from that, with it; by evidence: regret of the first "
-    "of them as `plan search` lists them; all measured: of who runs them and takes the fastest."
+    "near-ties: that layout and those that it cannot rank against it; by evidence: regret of the "
+    "first of them as `plan search` lists them; all measured: of who runs them and takes the "
+    "fastest."
 )
 SIDES = ("inside", "faster", "slower")
 """Where measured steps lie: in their interval, or on which side of it."""
@@ -204,7 +205,7 @@ def verdicts_part(verdicts: Verdicts) -> Part:
     """The confusion table and the names of what would run out of memory."""
     labels = f"{verdicts.answered:,} of {verdicts.labels:,} labels"
     rows = (
-        ("we say it fits", verdicts.true_fits, len(verdicts.false_fits)),
+        ("we predict it fits", verdicts.true_fits, len(verdicts.false_fits)),
         ("we refuse it", len(verdicts.false_refusals), verdicts.true_refusals),
         ("wrong", rate(verdicts.false_refusal_fraction), rate(verdicts.false_fit_fraction)),
     )

@@ -52,7 +52,7 @@ def _legend(found: Sequence[Ran]) -> Iterator[str]:
             f"Losses and gradient norms: relative difference from one process; {tolerance:.0e} is "
             "what the order of fp32 sums explains."
         )
-        yield "The rest: what every rank has, sends in a step and keeps, beside the cost model."
+        yield "The rest: what every rank has, sends in a step and keeps, against the cost model."
 
 
 def _row(one: Ran) -> tuple[str, ...]:

@@ -23,8 +23,8 @@ GRACE_S = 60.0
 """Seconds beyond a time limit in which a search ends by itself."""
 MOST_WAITING = 16
 """Calls that wait for others; more are refused."""
-OVERRUN = "no answer within {limit:g} s: ask for less, or raise time_limit"
-VANISHED = "the process of this call ended without an answer, as where memory ran out: ask for less"
+OVERRUN = "no answer within {limit:g} s: request less, or raise time_limit"
+VANISHED = "the process of this call ended without an answer, as where memory ran out: request less"
 TOO_MANY = "too many calls at once: wait for their answers, or start the server with more --calls"
 
 Stated = Callable[[Progress], Awaitable[None]]

@@ -34,7 +34,7 @@ class OfNodes(Request):
         json_schema_extra=one_of(*names.SAVES, None),
     )
     spare_nodes: int | None = optional(
-        "Nodes beside those of the cluster that take the place of failed.", ge=0
+        "Nodes more than those of the cluster, which replace failed ones.", ge=0
     )
     repair: str | None = optional(
         "Until a failed node is back; null: another is there at once.", "24h"
@@ -54,7 +54,7 @@ class OfJob(OfNodes):
         ),
     ]
     tower: str | None = optional(
-        "Of a model that sees or hears: samples=N in a sequence, patches=N in a "
+        "Of a model with a vision or audio tower: samples=N in a sequence, patches=N in a "
         "sample, frozen=none|encoder|all; or `none` for its text alone.",
         "samples=2,patches=1024",
     )
@@ -62,8 +62,8 @@ class OfJob(OfNodes):
         str | Given,
         Inline(),
         Field(
-            description="NODESxGPUS:GPU, groups of unlike nodes joined by +, machines with a name "
-            "(tool `catalog`, kinds `gpus` and `clusters`), a cluster document (`plan schema "
+            description="NODESxGPUS:GPU, groups of different nodes joined by +, machines with a "
+            "name (tool `catalog`, kinds `gpus` and `clusters`), a cluster document (`plan schema "
             "cluster`) or a profile.",
             examples=["8x8:h100-sxm", "4x8:h100-sxm+4x8:h200-sxm", "2xp5.48xlarge"],
         ),

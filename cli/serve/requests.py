@@ -101,7 +101,7 @@ class CheckRequest(OfNodes):
         Apart(),
         Field(
             pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$",
-            description="Its name; the ending says what it is: .sh, .json, .yaml, .toml or .py.",
+            description="Its name; the ending names the format: .sh, .json, .yaml, .toml or .py.",
             examples=["train.sh", "ds_config.json"],
         ),
     ] = "launch.sh"
@@ -132,12 +132,12 @@ class CheckRequest(OfNodes):
         Field(description="As in `search`, for launches that name no shape."),
     ] = None
     train: str | None = optional("As in `search`.")
-    seq_length: Size | None = optional("Tokens per sequence, for launches that do not say it.")
+    seq_length: Size | None = optional("Tokens per sequence, for launches that do not state it.")
     global_batch_size: Size | None = optional(
-        "Sequences per step, for launches that do not say it."
+        "Sequences per step, for launches that do not state it."
     )
     runtime: str | None = optional(
-        "Runtime of the launch, where its program does not tell.",
+        "Runtime of the launch, where its program does not show it.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
     runtime_version: str | None = optional(

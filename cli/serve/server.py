@@ -30,7 +30,7 @@ from trainplan.costmodel.spec import first_complaint
 NAME = "trainplan"
 INSTRUCTIONS = (
     "Plans parallel layouts (tensor, pipeline, context, data and expert parallelism) for training "
-    "large models. Begin with `search`; ask `explain` or `why_not` about the plan it keeps, and "
+    "large models. Begin with `search`; call `explain` or `why_not` on the plan it keeps, and "
     "`export` for its launch files. Answers are predictions of a cost model, proved against that "
     "model: nothing is run. Seconds end in _s, bytes in _bytes."
 )
@@ -126,10 +126,10 @@ class Planner:
         found = shown(document, request.parts, self._limits.output_bytes)
         notes = list(answer.remarks)
         if plan:
-            notes.append(f"Kept as {plan}: tools that ask for a plan take that name.")
+            notes.append(f"Kept as {plan}: tools that need a plan take that name.")
         if found.notes:
             notes.append(
-                f"Cut to {self._limits.output_bytes:,} bytes ({'; '.join(found.notes)}): ask the "
+                f"Cut to {self._limits.output_bytes:,} bytes ({'; '.join(found.notes)}): send the "
                 "same with `parts` for what is missing; it is not searched again."
             )
         text = "\n\n".join(filter(None, (answer.lines, "\n".join(notes))))
@@ -189,7 +189,7 @@ def _require_small(arguments: Mapping[str, object], most_bytes: int) -> None:
         raise SpecError("a number of too many digits, or nested too deeply: shorten it") from None
     if size > most_bytes:
         raise SpecError(
-            f"{size:,} bytes are asked: at most {most_bytes:,} are taken here; give names of the "
+            f"{size:,} bytes were sent: at most {most_bytes:,} are taken here; give names of the "
             "catalog, or the config.json, not the weights"
         )
 

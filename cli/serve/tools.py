@@ -45,7 +45,7 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             "memory, and prove it; nothing is run. Answers with the layout, step time in seconds, "
             "memory in bytes, alternatives and the proof (`plan schema plan`); where nothing fits, "
             "with what would (`plan schema infeasible`); with `pareto`, with a front. A plan is "
-            "kept under a name that all tools take that ask for a plan. Takes seconds, of the "
+            "kept under a name, which all tools that need a plan take. Takes seconds, of the "
             "largest models minutes.",
             shared=True,
         ),
@@ -58,22 +58,22 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
         "check": Entry(
             "check",
             CheckRequest,
-            "Judge the launch of a training that someone has: does it start, does it fit, what "
+            "Check a training launch: does it start, does it fit, what "
             "does it cost, which edits pay (`plan schema check`). Give the text of the script; it "
             "is read, never run.",
         ),
         "explain": Entry(
             "explain",
             ExplainRequest,
-            "Say what limits a plan, where its step time goes, and what more memory, bandwidth or "
+            "Name what limits a plan, where its step time goes, and what more memory, bandwidth or "
             "GPUs would buy, each by a search (`plan schema explain`).",
             shared=True,
         ),
         "why_not": Entry(
             "why-not",
             WhyNotRequest,
-            "Say why a layout is not the answer of a plan: the rule that refuses it, the bytes it "
-            "lacks, or the seconds it loses by term (`plan schema why-not`).",
+            "Explain why a layout is not the answer of a plan: the rule that refuses it, the bytes "
+            "it lacks, or the seconds it loses by term (`plan schema why-not`).",
         ),
         "compare": Entry(
             "compare", CompareRequest, "Compare two plans, term by term (`plan schema compare`)."

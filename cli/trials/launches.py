@@ -230,7 +230,7 @@ def check_processes_stand_for(job: Job) -> None:
     if not num_gpus() and not all(on_cpu):
         names = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
         raise SpecError(
-            f"the job is for {names} and this machine has no GPU, so its times would say nothing: "
+            f"the job is for {names} and this machine has no GPU, so its times would mean nothing: "
             "leave --cluster out and this machine is measured, or use --launcher or --command"
         )
 

@@ -123,7 +123,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
     printed = None if "=" in text else printed_fields(text)
     if printed:
         if is_row(text) and dict(printed).get("pp") != "1":
-            remark(f"a row of the table does not say its stages: {EVEN}")
+            remark(f"a row of the table does not hold its stages: {EVEN}")
         yield from printed
         return
     for part in re.split(r",(?!\s*\w+:\d)", text):  # not within shard=weights:8,optimizer:64

@@ -112,7 +112,7 @@ def cluster_text(
     counted = {"--nodes": nodes, "--gpus": gpus, "--gpu": gpu}
     given = [name for name, value in counted.items() if value is not None]
     if cluster is not None and given:
-        raise click.UsageError(f"--cluster and {given[0]} both say where it is trained: give one")
+        raise click.UsageError(f"--cluster and {given[0]} both state the cluster: give one")
     if not given:
         return cluster
     if gpu is None or (nodes is None and gpus is None):
@@ -128,7 +128,7 @@ def cluster_text(
         return f"{gpus}x{name}"
     how = "with --nodes, --gpus are those of each node"
     if gpus is None:
-        gpus, how = catalog.gpu(name).gpus_per_node, "the usual size, --gpus says another"
+        gpus, how = catalog.gpu(name).gpus_per_node, "the usual size; --gpus sets another"
     remark(f"{nodes} nodes of {gpus} {name}: {how}")
     return f"{nodes}x{gpus}:{name}"
 
@@ -142,14 +142,14 @@ def this_machine() -> str:
     found = visible_gpus()
     if found is None:
         raise SpecError(
-            f"{NO_GPU} (nvidia-smi, rocm-smi): say where it is trained with --cluster 8x8:h100, "
+            f"{NO_GPU} (nvidia-smi, rocm-smi): give where it is trained with --cluster 8x8:h100, "
             f"64xh100 or 2xp5.48xlarge, with {COUNTED}, or with a file; `plan profile` measures "
             "this machine, with a GPU or without, and its file is a cluster"
         )
     kinds = sorted(set(found.names))
     if len(kinds) > 1:
         raise SpecError(
-            f"this machine has unlike GPUs ({', '.join(kinds)}): name one, as --gpus 4 --gpu a100"
+            f"this machine has mixed GPUs ({', '.join(kinds)}): name one, as --gpus 4 --gpu a100"
         )
     name = catalog.gpu_named(kinds[0])
     if name is None:
@@ -260,8 +260,8 @@ def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> Cluste
     if "mtbf_node_days" not in known | stated:
         given = next(name for name in options if options[name] is not None).replace("_", "-")
         raise click.UsageError(
-            f"--{given} says what a failure takes, and nothing says how often a node fails: give "
-            "--mtbf-node 400d"
+            f"--{given} states what a failure takes, and nothing states how often a node fails: "
+            "give --mtbf-node 400d"
         )
     try:
         failures = FailureSpec.model_validate(known | stated)
@@ -282,7 +282,7 @@ def _published_days(cluster: ClusterSpec) -> float:
         if known is None:
             names = (name for name in catalog.gpu_names() if catalog.gpu(name).mtbf_node_days)
             raise SpecError(
-                f"--mtbf-node {parameters.PUBLISHED}: no published run says how often nodes of "
+                f"--mtbf-node {parameters.PUBLISHED}: no published run states how often nodes of "
                 f"{group.gpu} fail, one does of {' and '.join(names)}: give a time, such as 400d"
             )
         remark(f"--mtbf-node: {known.value:g} days, {group.gpu}: {known.source}")

@@ -61,7 +61,7 @@ def question_of(
     if offers is None:
         return build(**stated)
     if given := [name for name in STATED if stated.get(name) is not None]:
-        raise click.UsageError(f"--offers and --{given[0]} both say where it is trained: give one")
+        raise click.UsageError(f"--offers and --{given[0]} both state the cluster: give one")
     found = {
         one.name or one.cluster: build(
             **{

@@ -49,7 +49,7 @@ MEANS_LATER = "step"
 """Head of the first column that is no part of a layout."""
 DENSE = ("#", "tp", "pp", "vpp", "cp", "dp")
 ROW_ALONE = (
-    "a row of the table alone does not say which columns it has: paste its head too, the first "
+    "a row of the table alone does not name its columns: paste its head too, the first "
     "line of the plan, or @plan.json:N for row N of that file"
 )
 

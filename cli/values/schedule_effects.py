@@ -52,7 +52,7 @@ def _idle_durations(way: Way, sizes: Sizes, durations: Durations) -> Mapping[str
     shares = bool(durations.vocab_forward or durations.vocab_backward)
     kinds = ", ".join(SHARE_THE_OUTPUT_LAYER)
     return {
-        "--offload-chunks says what --offload copies: give --offload, or leave it out": (
+        "--offload-chunks selects what --offload copies: give --offload, or leave it out": (
             durations.offload_chunks is not None and not durations.offload
         ),
         f"--vocab-forward and --vocab-backward are for the kinds that share the output layer, "

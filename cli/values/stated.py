@@ -188,7 +188,7 @@ def question(
         reserve_host_bytes=reserve_host_bytes,
     )
     if runtime_version is not None and not runtime_version.strip():
-        raise SpecError("--runtime-version is empty: say a release, such as nemo:26.04, or none")
+        raise SpecError("--runtime-version is empty: give a release, such as nemo:26.04, or none")
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
     if precision is None and machines.on_cpu:
         notes = (precision_note(machines, whole), *notes)

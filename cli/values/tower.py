@@ -27,7 +27,7 @@ def with_tower(model: ModelSpec, text: str | None) -> ModelSpec:
     if model.tower is None:
         raise SpecError(
             f"--tower {text[:60]!r}: {model.name} has no tower: leave the option out, or give a "
-            "model that sees or hears"
+            "model with a vision or audio tower"
         )
     if text == "none":
         return model.model_copy(update={"tower": None})

@@ -60,7 +60,7 @@ def otherwise_text(plan: str, changed: Sequence[Changed]) -> str:
         for number, one in enumerate(changed[:FEW])
     ]
     parts += [f"{plural(len(changed) - FEW, 'more number')}"] if len(changed) > FEW else []
-    return f"{plan} says {'; '.join(parts)}: give the --profile it was made with, or make it anew"
+    return f"{plan} states {'; '.join(parts)}: give the --profile it was made with, or make it anew"
 
 
 def _of(one: Changed) -> str:

@@ -127,7 +127,7 @@ the process uses. The peak is compared in the kind and on the rank that was meas
 def _verdicts(verdicts: Verdicts) -> str:
     wrong = (rate(verdicts.false_refusal_fraction), rate(verdicts.false_fit_fraction))
     rows = (
-        ("we say it fits", str(verdicts.true_fits), str(len(verdicts.false_fits))),
+        ("we predict it fits", str(verdicts.true_fits), str(len(verdicts.false_fits))),
         ("we refuse it", str(len(verdicts.false_refusals)), str(verdicts.true_refusals)),
         ("wrong", *wrong),
     )

@@ -69,12 +69,12 @@ def verdict_row(recipe: Recipe, root: str, seconds: float) -> Row:
     try:
         reading = _read(recipe)
     except PlanError as error:
-        return {**row, "verdict": "not judged", "cause": "not_read", "says": _first(str(error))}
+        return {**row, "verdict": "undecided", "cause": "not_read", "says": _first(str(error))}
     row |= _settings(reading)
     try:
         found = _checked(reading, seconds if recipe.task == "pretraining" else 0)
     except PlanError as error:
-        return {**row, "verdict": "not judged", "cause": "not_priced", "says": _first(str(error))}
+        return {**row, "verdict": "undecided", "cause": "not_priced", "says": _first(str(error))}
     return row | _verdict(found) | _price(found)
 
 
@@ -167,7 +167,7 @@ def layout_text(layout: object) -> str:
 
 
 def _verdict(found: Checked) -> Row:
-    """Starts, does not start and why, or not judged and for what."""
+    """Starts, does not start and why, or undecided and for what."""
     problems = found.problems
     refused = [one for one in problems if one.verdict == "illegal"]
     opened = [one for one in problems if one.verdict in ("unread", "unmodelled")]
@@ -180,10 +180,10 @@ def _verdict(found: Checked) -> Row:
         first = opened[0] if opened else None
         says = _first(first.says) if first else "too little was read"
         cause = first.cause if first else "not_priced"
-        return {"verdict": "not judged", "cause": cause, "says": says}
+        return {"verdict": "undecided", "cause": cause, "says": says}
     if not found.legal:
         first = opened[0]
-        return {"verdict": "not judged", "cause": first.cause, "says": _first(first.says)}
+        return {"verdict": "undecided", "cause": first.cause, "says": _first(first.says)}
     return {"verdict": "starts", "notes": sorted({one.cause for one in opened})}
 
 

@@ -13,7 +13,7 @@ the parts of `plan check`; nothing of them is run or imported. `examples/recipe_
 writes this page; facts alone are kept, in `verdicts.jsonl` beside it.
 
 * **starts**: nothing that was read stops it. **does not start**: the runtime refuses what stands
-  there. **not judged**: something that it hangs on was not read; the cause is named.
+  there. **undecided**: something that it hangs on was not read; the cause is named.
 * **step** is the predicted time with the interval that holds four of five measured ones; **like**
   says what measured runs it rests on (`unseen`, `assumed`, `stand_in`: none of its kind).
 * **fits** has the chance that the memory holds it. **ours** is the step of the best plan that a
@@ -93,7 +93,7 @@ def _projects(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 def _counts(rows: Sequence[Row]) -> Iterator[str]:
     yield "## Counts\n"
-    yield "| project | commit | recipes | starts | fit | does not start | not judged | priced |"
+    yield "| project | commit | recipes | starts | fit | does not start | undecided | priced |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|"
     for project, own in _projects(rows).items():
         verdicts = Counter(row["verdict"] for row in own)
@@ -101,7 +101,7 @@ def _counts(rows: Sequence[Row]) -> Iterator[str]:
         priced = sum("step_s" in row for row in own)
         link = f"[{str(own[0]['commit'])[:8]}]({_tree(own[0])})"
         numbers = (len(own), verdicts["starts"], fits, verdicts["does not start"])
-        cells = " | ".join(map(str, (*numbers, verdicts["not judged"], priced)))
+        cells = " | ".join(map(str, (*numbers, verdicts["undecided"], priced)))
         yield f"| {project} ({own[0]['licence']}) | {link} | {cells} |"
     yield ""
 
@@ -122,11 +122,11 @@ def _refusals(rows: Sequence[Row], reproduced: Mapping[str, Mapping[str, str]]) 
 
 
 def _open(rows: Sequence[Row]) -> Iterator[str]:
-    yield "## Not judged, by cause\n"
+    yield "## Undecided, by cause\n"
     yield "| project | cause | recipes | such as |"
     yield "|---|---|---:|---|"
     for project, own in _projects(rows).items():
-        left = [row for row in own if row["verdict"] == "not judged"]
+        left = [row for row in own if row["verdict"] == "undecided"]
         for cause, count in Counter(str(row.get("cause")) for row in left).most_common():
             one = next(row for row in left if str(row.get("cause")) == cause)
             yield f"| {project} | `{cause}` | {count} | {_cell(one.get('says', ''))} |"

@@ -65,7 +65,7 @@ def test_one_step_is_believed_in_part_and_the_page_asks_for_another_layout(tmp_p
     page = " ".join(plan("calibrate", *TINY, "--log", train, *LAYOUT).out.split())
     assert "one run is believed in part; measure another layout" in page
     assert "other models" in page
-    assert "the runs alone say 0.500 (median)" in page
+    assert "the runs alone give 0.500 (median)" in page
     assert "on runs of h100-sxm in bf16 under megatron-lm, so these are believed" in page
 
 
@@ -305,7 +305,7 @@ def test_where_no_run_is_left_each_says_why_and_the_error_does_not_blame_the_tim
     done = plan("calibrate", runs)
     assert done.code == 2
     assert says in done.err
-    assert "no run to calibrate on: mend what the line above says" in done.err
+    assert "no run to calibrate on: correct what the line above names" in done.err
 
 
 def test_a_step_faster_than_the_peak_of_its_gpus_is_refused(tmp_path: Path):

@@ -287,7 +287,7 @@ def test_an_index_of_weights_that_says_otherwise_is_named(tmp_path, stated, show
     index = {"metadata": {"total_parameters": stated}, "weight_map": {}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     out = plan("catalog", "models", str(tmp_path)).out
-    assert ("says 5 parameters, 316,992 were read" in out) == shown
+    assert ("states 5 parameters, 316,992 were read" in out) == shown
 
 
 def test_a_model_read_by_its_fields_says_so_in_the_catalog_and_in_an_answer(tmp_path):

@@ -99,7 +99,7 @@ def test_an_explanation_starts_with_what_limits_the_plan(plan_file, documents, o
 def test_a_layout_too_large_is_told_how_much_and_what_would_fit(documents, outcomes):
     text = outcomes[TOO_LARGE].out
     assert " ".join(text.split()).startswith(
-        "The leanest layout with tp=1, dp=8, zero_stage=0 does not fit: pipeline rank 0 needs "
+        "The smallest layout with tp=1, dp=8, zero_stage=0 does not fit: pipeline rank 0 needs "
     )
     assert "without the memory margin it fits" in " ".join(text.split())
     assert "It runs with" in text

@@ -205,7 +205,7 @@ def test_nothing_fits_is_an_answer_with_changes():
     job = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
     outcome = plan("search", *job)
     assert outcome.code == 2
-    assert outcome.out.startswith("Nothing fits: the leanest layout needs ")
+    assert outcome.out.startswith("Nothing fits: the layout of least memory needs ")
     assert "GPUs" in outcome.out
     outcome = plan("search", *job, "--json")
     assert outcome.code == 2
@@ -257,7 +257,7 @@ def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest
     job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
     outcome = plan("search", *job, "--time-limit", "50")
     assert (outcome.code, outcome.err) == (2, "")
-    assert outcome.out.startswith("Nothing fits: the leanest layout needs ")
+    assert outcome.out.startswith("Nothing fits: the layout of least memory needs ")
     assert "Changes not tried: time limit." in outcome.out
     now[0] = 0.0
     outcome = plan("search", *job, "--time-limit", "50", "--json")

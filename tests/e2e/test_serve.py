@@ -409,7 +409,7 @@ async def _stated(_):
 
 def test_a_call_that_overruns_is_ended(tmp_path):
     found = anyio.run(Calls(1).run, wanted(tmp_path), 0.01, _stated)
-    assert found == Answer(error="no answer within 0.01 s: ask for less, or raise time_limit")
+    assert found == Answer(error="no answer within 0.01 s: request less, or raise time_limit")
     assert not active_children()
 
 

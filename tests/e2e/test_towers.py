@@ -63,7 +63,7 @@ def test_a_tower_apart_is_told_and_not_exported(wanted, tmp_path):
     fix = ("--fix", "tower=apart", "--output", file)
     page = " ".join(plan("search", *wanted, *fix).out.split())
     apart = json.loads(file.read_text())["apart"]
-    assert "Tower apart:" in page
+    assert "Tower on its own GPUs:" in page
     assert "Unified, on the first stage of all GPUs, a step takes" in page
     assert "GPUs of the tower bound step" in page
     assert apart["tower_gpus"] + apart["decoder_gpus"] == 4

@@ -174,8 +174,8 @@ def ties_lines(plan: Plan) -> Iterator[str]:
     """What `~` means."""
     if any(candidate.near_tie for candidate in plan.candidates):
         yield (
-            "The answer first, then by time. ~ is a tie with it: the model cannot say which of the "
-            f"two is faster ({near_tie_text()})."
+            "The answer first, then by time. ~ is a tie with it: the model cannot rank "
+            f"the two ({near_tie_text()})."
         )
 
 

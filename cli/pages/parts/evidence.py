@@ -27,7 +27,7 @@ KINDS = {
 PARTS = ("matrix products", "attention", "collectives")
 """Words for the fields of `costmodel.catalog.evidence.Evidence`."""
 
-NOT_MEASURED = {"stand_in": "stand in from a like GPU", "assumed": "are assumed"}
+NOT_MEASURED = {"stand_in": "are taken from a similar GPU", "assumed": "are assumed"}
 """Words for regimes in which numbers of the GPU are not measured on it."""
 
 

@@ -173,7 +173,7 @@ def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
         return
     if spent.kwh_per_step is None:
         if cluster.pue or cluster.kg_co2_per_kwh is not None:
-            yield "energy not known: no power limit is known of these GPUs, or they are unlike"
+            yield "energy not known: no power limit is known of these GPUs, or they differ"
         return
     of = "GPUs alone" if cluster.pue is None else f"GPUs with PUE {cluster.pue:g}"
     parts = [f"energy {_both(spent.kwh_per_run, spent.kwh_per_step, _energy)} ({of})"]

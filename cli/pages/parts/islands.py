@@ -33,7 +33,7 @@ def island_lines(outer: OuterStep | None, unit: str = "s") -> Iterator[str]:
     )
     if outer.idle_islands:
         whole = outer.islands + outer.idle_islands
-        yield f"{outer.idle_islands} of {whole} islands stay idle, any of them: all are alike"
+        yield f"{outer.idle_islands} of {whole} islands stay idle, any of them: all are equal"
     if outer.utilisation < ENOUGH:
         fewest = plural(outer.fewest_steps, "local step")
         yield f"{fewest} between outer steps are the fewest for {percent(ENOUGH, 0)}"

@@ -175,7 +175,7 @@ def ladder_part(plan: Plan) -> Iterator[Part]:
 
 def ladder_table(target: Target) -> Table:
     """Techniques with the length that each makes possible."""
-    caption = "Longest sequence that trains, each technique beside those before"
+    caption = "Longest sequence that trains, each technique added to those before"
     rows = (
         (f"+ {one.adds}" if place else one.adds, one.tokens, one.global_batch_size, one.limit)
         for place, one in enumerate(target.ladder)

@@ -97,8 +97,8 @@ def disaggregated_part(apart: Apart) -> Iterator[Part]:
 def disaggregated_text(apart: Apart) -> str:
     """The split and both steps."""
     return (
-        f"Tower apart: {seconds(apart.step_time_s)} a step. The layout above is the decoder's, on "
-        f"{plural(apart.decoder_gpus, 'GPU')} ({seconds(apart.decoder_step_s)}); "
+        f"Tower on its own GPUs: {seconds(apart.step_time_s)} a step. The layout above is the "
+        f"decoder's, on {plural(apart.decoder_gpus, 'GPU')} ({seconds(apart.decoder_step_s)}); "
         f"the tower runs on {plural(apart.tower_gpus, 'GPU')} ({seconds(apart.tower_step_s)}, tp "
         f"{apart.tower_tp} dp {apart.tower_dp}, {plural(apart.samples_at_once, 'sample')} at once, "
         f"keeps {apart.keeps}, {gib(apart.tower_used_bytes)} GiB). Handing embeddings over exposes "
@@ -114,8 +114,8 @@ def unified_text(apart: Apart) -> str:
     change = apart.step_time_s / other - 1
     words = "less" if change < 0 else "more"
     return (
-        f"Unified, on the first stage of all GPUs, a step takes {seconds(other)}: apart takes "
-        f"{percent(abs(change))} {words}."
+        f"Unified, on the first stage of all GPUs, a step takes {seconds(other)}: on its own GPUs "
+        f"it takes {percent(abs(change))} {words}."
     )
 
 

@@ -126,14 +126,14 @@ def _certainty(found: Compared) -> Iterator[Paragraph]:
     chance = found.probability_second_faster
     if chance is None:
         yield Paragraph(
-            "The jobs differ, so the errors of their estimates need not be alike: no probability "
+            "The jobs differ, so the errors of their estimates may differ: no probability "
             "is given.",
             "doubtful",
         )
     else:
         yield Paragraph(
             f"The second is the faster one with {percent(chance, 0)} probability. Both are priced "
-            "with the same numbers; what the cost model gets wrong of both alike cancels.",
+            "with the same numbers; what the cost model gets wrong of both equally cancels.",
             "plain" if chance in (0.0, 1.0) or not 0.1 < chance < 0.9 else "doubtful",
         )
     for name, side in zip(HEADS, found.sides, strict=True):

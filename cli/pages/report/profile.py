@@ -29,7 +29,7 @@ FLAGS = {
     "noisy": "repeats do not agree",
     "drift": "repeats change while it is measured",
     "outliers": "some repeats lie far from the others",
-    "throttled": "the GPU says it was slowed down",
+    "throttled": "the GPU reports that it was slowed down",
     "with_host": "the GPU may have waited for Python",
 }
 
@@ -176,7 +176,7 @@ def _machine(profile: Profile) -> Iterator[Block]:
         for written in lines
     ]
     if details:
-        yield table("What the nodes say of themselves", ("node", "of", "says"), details)
+        yield table("What the nodes report of themselves", ("node", "of", "says"), details)
     origins = [(one.source, one.created, one.command) for one in profile.origins]
     yield table("Where the numbers come from", ("who", "when", "command"), origins)
     counts = Counter(point.kind for point in profile.points)

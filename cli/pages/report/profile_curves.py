@@ -31,7 +31,7 @@ def _group(point: CollectivePoint) -> str:
     """The groups of a point in a few words."""
     inside = point.per_node == point.ranks
     where = "" if inside else f", {point.per_node} in a node"
-    apart = "" if point.stride == 1 else f", {point.stride} apart"
+    apart = "" if point.stride == 1 else f", stride {point.stride}"
     return f"{point.ranks} GPUs{where}{apart}"
 
 

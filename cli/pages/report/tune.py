@@ -253,7 +253,7 @@ def _remains(plan: TunedPlan) -> Iterator[Block]:
 def _machine(scalars: Sequence[ScalarRange]) -> Iterator[Block]:
     factors = [one for one in scalars if one.name != ADDED]
     apart = [one.meaning for one in scalars if one.told_apart]
-    says = f"Told apart by the trials: {', '.join(apart)}." if apart else "None is told apart yet."
+    says = f"Identified by the trials: {', '.join(apart)}." if apart else "None is identified yet."
     drawn = scatter(
         "",
         [one.value for one in factors],

@@ -166,7 +166,7 @@ def _certainty(found: ValidateDocument) -> Iterator[Paragraph]:
 def _facts(found: ValidateDocument) -> Iterator[Fact]:
     step = found.overall.step_time
     if step.median_fraction is not None and step.bias_fraction is not None:
-        yield Fact("median error of a run", percent(step.median_fraction), "size, all runs alike")
+        yield Fact("median error of a run", percent(step.median_fraction), "size, all runs equal")
         yield Fact("bias", signed(step.bias_fraction), "median of predicted / measured - 1")
     if found.overall.coverage:
         every = found.overall.coverage[0]
@@ -234,7 +234,7 @@ def _groups(found: ValidateDocument) -> Iterator[Block]:
 
 def _worst(rows: Sequence[Scored]) -> Table:
     some = sorted(rows, key=lambda row: -row.factor)[:WORST]
-    return _rows_table(f"The {len(some)} runs that are most off, half and double alike", some)
+    return _rows_table(f"The {len(some)} runs that are most off, half counted as double", some)
 
 
 def _rows_table(caption: str, rows: Sequence[Scored]) -> Table:
@@ -272,7 +272,7 @@ def _memory(found: ValidateDocument) -> Iterator[Block]:
     if fits.labels:
         yield table(
             f"Does it fit? {fits.answered:,} of {plural(fits.labels, 'label')} answered",
-            ("we say", number("it fitted"), number("it did not")),
+            ("verdict", number("it fitted"), number("it did not")),
             (
                 ("it fits", fits.true_fits, fits.false_fits),
                 ("it does not", fits.false_refusals, fits.true_refusals),

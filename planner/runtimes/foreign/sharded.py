@@ -108,7 +108,7 @@ def read(
 def _broken(job: Job, layout: Layout) -> Iterator[Problem]:
     """Rules of ours, of which nothing is known here: the project may have other ones."""
     for rule in broken_rules(job, LayoutTable.of([layout]))[0]:
-        yield Problem(rule.name, "unread", f"not judged and not priced: {rule.says}", absent=True)
+        yield Problem(rule.name, "unread", f"undecided and not priced: {rule.says}", absent=True)
 
 
 _SHOWN = (*NUMBERS, "dp", "micro_batch_size", "recompute", "sequence_parallel")

@@ -195,4 +195,4 @@ def _unbeaten(plan: Plan) -> str:
         for rank, step, used in points
         if not any(s <= step and u <= used and (s, u) != (step, used) for _, s, u in points)
     ]
-    return f"No other layout of the table is both faster and leaner than {', '.join(front)}."
+    return f"No layout of the table is both faster and smaller than {', '.join(front)}."

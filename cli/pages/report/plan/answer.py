@@ -29,7 +29,7 @@ from trainplan.planner.plan import Plan
 
 ONLY_MODELLED = (
     "Only modelled: all seconds and bytes, by formulas fitted to measured runs; of published runs "
-    "of a source that no fit had seen about {share} of 100 lie in the interval beside the step."
+    "of a source that no fit had seen about {share} of 100 lie in the interval of the step."
 )
 
 

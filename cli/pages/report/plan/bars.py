@@ -131,7 +131,7 @@ def lanes_chart(spans: Sequence[Span]) -> Chart:
     kinds = {lane: Bars(lane.plain, colours[lane], 0.7) for lane in used}
     for span in drawn:
         kinds[span.lane].add(used.index(span.lane), span.start, span.end - span.start, span.name)
-    stated = f" Work less than {seconds(near)} apart is drawn as one bar." if near else ""
+    stated = f" Work less than {seconds(near)} separate is drawn as one bar." if near else ""
     busy = {lane: sum(s.end - s.start for s in spans if s.lane is lane) for lane in used}
     most = max(used, key=lambda lane: busy[lane])
     work = ((lane.plain, busy[lane], busy[lane] / whole) for lane in used)

@@ -44,7 +44,7 @@ def not_stated(plan: Plan) -> Iterator[str]:
     if any(source.kind == "measured" for source in plan.sources):
         yield "Numbers were measured: add the --profile that the plan was made with."
     if plan.job.training.lengths:
-        yield "Sequences are of unlike lengths: add the --lengths that the plan was made with."
+        yield "Sequences differ in length: add the --lengths that the plan was made with."
     if plan.certificate.objective.step_time_limit_s is not None:
         yield "The objective has a limit on the step: add the --slack or --deadline it was made by."
 

@@ -95,14 +95,14 @@ def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
     )
     yield Paragraph(
         "Communication counts what nothing hides. The terms are of the cost model: proofs are "
-        "about it, and the interval of the step says how far measured runs were from it."
+        "about it, and the interval of the step shows how far measured runs were from it."
     )
 
 
 def _says(estimate: Estimate, measured_s: float | None) -> str:
     share = percent(estimate.mfu)
     text = (
-        f"{share} of the step are FLOPs of the model at full speed. The largest cost besides "
+        f"{share} of the step are FLOPs of the model at full speed. The largest cost after "
         f"the work itself is {largest_cost(estimate)}."
     )
     if measured_s is None:

@@ -104,7 +104,7 @@ def _set(config: Config, option: Option) -> None:
 
 
 def _unknown(name: str, place: Place, *, strict: bool) -> Problem:
-    """A key of another release; where it bears on the step, the launch is not judged."""
+    """A key of another release; where it bears on the step, the launch is undecided."""
     if strict:
         says = f"torchtitan has no key {name}: correct or delete it"
         return Problem("unknown_key", "illegal", says, place)

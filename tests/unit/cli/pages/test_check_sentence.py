@@ -20,5 +20,5 @@ def test_what_is_not_judged_is_reported_once(tmp_path: Path):
     answer = plan("check", str(path), "--cluster", "1x8:h100-sxm", "--time-limit", "0.1")
     assert answer.code == 0
     first = " ".join(answer.out.split())
-    assert first.lower().count("not judged") <= 2  # the sentence, and its row of the table
-    assert "Not judged: not judged" not in first
+    assert first.lower().count("undecided") <= 2  # the sentence, and its row of the table
+    assert "Undecided: undecided" not in first

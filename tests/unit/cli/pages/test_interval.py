@@ -30,7 +30,7 @@ def test_of_measured_machines_it_counts_the_runs_like_it(make_job):
         (
             "1x8:a100-pcie-40gb",
             "stand_in dense",
-            "matrix products and attention of a100-pcie-40gb stand in from a like GPU",
+            "matrix products and attention of a100-pcie-40gb are taken from a similar GPU",
         ),
         (
             "1x8:mi300x",

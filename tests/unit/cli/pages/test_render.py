@@ -224,8 +224,8 @@ def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
     found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
     assert isinstance(found, Plan)
     stated = [list(ties_lines(with_ties(found, *measured))) for measured in ((), (True,))]
-    says = "The answer first, then by time. ~ is a tie with it: the model cannot say which of the "
-    assert stated == [[], [f"{says}two is faster ({near_tie_text()})."]]
+    says = "The answer first, then by time. ~ is a tie with it: the model cannot rank the two "
+    assert stated == [[], [f"{says}({near_tie_text()})."]]
 
 
 def test_uneven_stages_are_told_in_words():

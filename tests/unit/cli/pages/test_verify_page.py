@@ -75,10 +75,10 @@ def test_a_rank_that_a_signal_ended_is_not_known_and_never_differs(pieces):
 
 def test_a_file_with_other_numbers_is_in_the_verdict(pieces):
     found = [Ran(pieces[0], 1.5, FINE)]
-    text = page(found, changed="p.json says 1 s a step, this version 2 s")
+    text = page(found, changed="p.json states 1 s a step, this version 2 s")
     assert text.startswith("equal: 1 of 1 run; the file has other numbers than this version\n")
-    assert "p.json says 1 s a step" in text
-    assert not VerifyEnded.of(found, (), "p.json says").json()["complete"]
+    assert "p.json states 1 s a step" in text
+    assert not VerifyEnded.of(found, (), "p.json states").json()["complete"]
 
 
 @pytest.mark.parametrize(

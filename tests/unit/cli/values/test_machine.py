@@ -54,7 +54,10 @@ def test_counts_and_a_gpu_are_another_way_to_say_a_cluster(
     [
         (("--gpus", "8"), ["--gpus needs --gpu", "--gpus 64 --gpu h100"]),
         (("--gpu", "h100"), ["--gpu needs --gpus"]),
-        (("--gpus", "8", "--cluster", "1x8:h100-sxm"), ["--cluster and --gpus both say where"]),
+        (
+            ("--gpus", "8", "--cluster", "1x8:h100-sxm"),
+            ["--cluster and --gpus both state the cluster"],
+        ),
         (("--nodes", "2", "--gpus", "8", "--gpu", "h100-smx"), ["did you mean 'h100-sxm'"]),
         (("--nodes", "2", "--gpu", "p5.48xlarge"), ["write --cluster 2xp5.48xlarge"]),
         (("--gpus", "12", "--gpu", "h100"), ["12 GPUs fill no nodes of 8"]),
@@ -185,7 +188,7 @@ def test_without_a_cluster_this_machine_is_asked_and_named(monkeypatch: pytest.M
     ("names", "words"),
     [
         ((), ["no GPU is visible here", "--cluster 8x8:h100", "plan profile"]),
-        (("NVIDIA H100 80GB HBM3", "NVIDIA L4"), ["unlike GPUs", "NVIDIA L4"]),
+        (("NVIDIA H100 80GB HBM3", "NVIDIA L4"), ["mixed GPUs", "NVIDIA L4"]),
         (("NVIDIA Quadro 600",), ["'NVIDIA Quadro 600' is not in the catalog", "plan profile"]),
     ],
 )
@@ -283,7 +286,7 @@ def test_a_launch_is_priced_on_the_network_that_is_stated():
 
 
 def test_what_a_failure_takes_needs_how_often_one_is():
-    with pytest.raises(click.UsageError, match="--spare-nodes says what a failure takes"):
+    with pytest.raises(click.UsageError, match="--spare-nodes states what a failure takes"):
         with_failures(TWO, {"mtbf_node": None, "spare_nodes": 1})
 
 
