@@ -20,6 +20,7 @@ from console import replayed, timeless
 from limit_pages import limits_page
 from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
+from page_figures import with_figures
 from page_parts import QUESTIONS, Lines, table
 from profile_pages import profile_page, schema_text
 from pydantic import BaseModel
@@ -359,7 +360,8 @@ def rendered() -> dict[Path, str]:
     examples = (path for path in EXAMPLES if path not in pages)
     pages[REFERENCE / "profile.schema.json"] = schema_text()
     pages[NAMES_FILE] = names_text()
-    return {**pages, **{path: replayed(path.read_text(encoding="utf-8")) for path in examples}}
+    texts = {path: replayed(path.read_text(encoding="utf-8")) for path in examples}
+    return pages | {path: with_figures(text) for path, text in texts.items()}
 
 
 def outdated() -> list[Path]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
+import struct
 import sys
 import tempfile
+import zlib
 from base64 import b64decode
 from pathlib import Path
 from unittest import mock
@@ -72,7 +74,27 @@ def printed(arguments: str) -> str:
     return out.getvalue()
 
 
-def photographed(browser: Browser, page: Path, picture: Path, scheme: str) -> None:
+HEADER_BYTES = 8 + 25
+"""Of a PNG: its signature and the chunk that comes first."""
+KEY = b"Description\0"
+
+
+def described(png: bytes, text: str) -> bytes:
+    """The picture with a text in it: the answer that it shows."""
+    kept = KEY + text.encode("latin-1")
+    sealed = struct.pack(">I", zlib.crc32(b"tEXt" + kept))
+    chunk = struct.pack(">I", len(kept)) + b"tEXt" + kept + sealed
+    return png[:HEADER_BYTES] + chunk + png[HEADER_BYTES:]
+
+
+def description(png: bytes) -> str:
+    """The text in a picture; empty where there is none."""
+    (size,) = struct.unpack(">I", png[HEADER_BYTES : HEADER_BYTES + 4])
+    chunk = png[HEADER_BYTES + 4 : HEADER_BYTES + 8 + size]
+    return chunk[4 + len(KEY) :].decode("latin-1") if chunk[4:].startswith(KEY) else ""
+
+
+def photographed(browser: Browser, page: Path, picture: Path, scheme: str, answer: str) -> None:
     """The top of a page as a browser shows it, its first chart drawn."""
     browser.open(page, scheme=scheme)
     browser.draw()
@@ -81,7 +103,7 @@ def photographed(browser: Browser, page: Path, picture: Path, scheme: str) -> No
     shot = browser.driver.execute_cdp_cmd(
         "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True, "clip": clip}
     )
-    picture.write_bytes(b64decode(shot["data"]))
+    picture.write_bytes(described(b64decode(shot["data"]), answer))
 
 
 def main() -> None:
@@ -89,12 +111,13 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.html"
-        text = printed(f"search {JOB} --report {shlex.quote(str(report))}")
+        text = printed(f"search {JOB} --time-limit none --report {shlex.quote(str(report))}")
         picture = answer_svg(text, f"plan search {JOB}")
         (FOLDER / "answer.svg").write_text(picture, encoding="utf-8")
+        answer = "\n".join(Text.from_ansi(text).plain.splitlines()[:2])
         browser = Browser()
         for scheme in ("light", "dark"):
-            photographed(browser, report, FOLDER / f"report-{scheme}.png", scheme)
+            photographed(browser, report, FOLDER / f"report-{scheme}.png", scheme, answer)
         browser.quit()
 
 

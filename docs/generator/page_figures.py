@@ -1,0 +1,92 @@
+"""Figures in the prose of README and docs: each stands in a comment that names it, and is computed.
+
+    <!-- figure: dense recipes -->81<!-- end -->
+
+`make docs` writes them, `generate.py --check` compares. A figure is of recorded data (`recorded`)
+or of what the page's own commands print above (`printed`). The step in the text of a picture, which
+holds no comment, is that of the page's first answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+FIGURE = re.compile(r"(<!-- figure: ([\w -]+) -->)(.*?)(<!-- end -->)")
+STEP = re.compile(r"^([\d.,]+ m?s) a step", re.MULTILINE)
+IN_PICTURE = re.compile(r'((?:alt="|!\[)[^"\]]*?)[\d.,]+ m?s step')
+LOSES = re.compile(r"loses [\d.,]+ m?s a step, ([\d.]+ %)")
+COURT = re.compile(r"(\d+) of (\d+) recipes are\s+refused. Within a month (\d+)")
+DENSE = frozenset({"llama3-8b", "llama3-70b", "llama3.1-405b"})
+ZOO = "moezoo-qwen3-235b-gb300-mxfp8"
+"""A run of examples/accuracy/runs.jsonl."""
+
+
+def with_figures(page: str) -> str:
+    """The page with its figures as they are now."""
+    step = STEP.search(page)
+    if step:
+        page = IN_PICTURE.sub(rf"\g<1>{step[1]} step", page)
+    return FIGURE.sub(lambda found: f"{found[1]}{_figure(found[2], page)}{found[4]}", page)
+
+
+def _figure(name: str, page: str) -> str:
+    known = {**recorded(), **printed(page)}
+    assert name in known, f"no figure is named {name}: there are {', '.join(known)}"
+    return known[name]
+
+
+def printed(page: str) -> Mapping[str, str]:
+    """Figures that a command of the page prints."""
+    loses = LOSES.search(page)
+    return {"recipe against optimum": loses[1]} if loses else {}
+
+
+@cache
+def recorded() -> Mapping[str, str]:
+    """Figures of recorded verdicts, measured runs and tables of the docs."""
+    slower = sorted(dense_recipes_slower().values())
+    court = COURT.search(_read("docs/recipe-court.md"))
+    runs = {run["id"]: run for run in _lines("examples/accuracy/runs.jsonl")}
+    layout = runs[ZOO]["layout"]
+    table = _read("docs/index.md").partition("<!-- thumb rules: short -->")[2]
+    guides = [int(one) for one in re.findall(r"\| (\d+) % \|$", table, re.MULTILINE)]
+    assert court
+    return {
+        "dense recipes": str(len(slower)),
+        "dense recipes slower": f"{100 * median(slower):.1f} %",
+        "recipes refused": f"{court[1]} of {court[2]}",
+        "recipes repaired": court[3],
+        "model zoo layout": ", ".join(f"{name} {layout[name]}" for name in ("tp", "pp", "ep")),
+        "model zoo speed": f"{runs[ZOO]['measured']['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU",
+        "guides slower": f"{min(guides)} to {max(guides)} %",
+    }
+
+
+@cache
+def dense_recipes_slower() -> Mapping[str, float]:
+    """How much longer a step of NVIDIA's dense recipes takes than of the plan found for its job.
+
+    Of the performance recipes of Megatron-Bridge for Llama 3 that fit, by the recipe court.
+    """
+    return {
+        row["recipe"]: row["step_s"] / row["best_s"] - 1
+        for row in _lines("examples/recipe_court/verdicts.jsonl")
+        if row["project"] == "Megatron-Bridge" and "/perf_recipes/" in row["path"]
+        if row.get("model") in DENSE and row["task"] == "pretraining"
+        if row.get("fits") and row.get("best_s")
+    }
+
+
+def _read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def _lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _read(path).splitlines()]
