@@ -1,23 +1,46 @@
 """What requests are made of: marks that say how a field is typed, and fields that several have."""
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
 
 from trainplan.cli.options import names
 
 Given = dict[str, Any]
 """A document that is given inline."""
+SELDOM: JsonDict = {"seldom": True}
+"""Marks a field that the list of tools does not name."""
 
 
-def one_of(*names: str | None) -> dict[str, Any]:
-    """What a schema says of a field that takes some names alone; the command refuses others."""
-    return {"enum": list(names)}
+def optional(
+    description: str,
+    *examples: object,
+    default: object = None,
+    seldom: bool = False,
+    brief: str = "",
+    enum: Sequence[str | None] = (),
+    **limits: Any,  # noqa: ANN401 (as Field)
+) -> Any:  # noqa: ANN401 (as Field)
+    """A field that may be left out: what it is, and examples of it.
+
+    In the list of tools it is not named where it is needed seldom, and has its `brief` description
+    without its names where it has one. The command refuses names that `enum` has not.
+    """
+    extra: JsonDict = {"seldom": seldom, "brief": brief, "enum": list(enum)}
+    return Field(
+        default,
+        description=description,
+        examples=list(examples) or None,
+        json_schema_extra={key: value for key, value in extra.items() if value},
+        **limits,
+    )
 
 
-def optional(description: str, *examples: object, default: object = None, **limits: Any) -> Any:  # noqa: ANN401 (as Field)
-    """A field that may be left out: what it is, and examples of it."""
-    return Field(default, description=description, examples=list(examples) or None, **limits)
+seldom = partial(optional, seldom=True)
+"""A field that few need: `plan schema TOOL-request` has it, the list of tools has not."""
 
 
 class Positional:
@@ -56,7 +79,8 @@ Profiles = Annotated[
     Inline(),
     Field(
         description="Measurements instead of the catalog's numbers: documents of `plan profile` or "
-        "`plan calibrate`."
+        "`plan calibrate`.",
+        json_schema_extra=SELDOM,
     ),
 ]
 PlanGiven = Annotated[
@@ -103,5 +127,51 @@ class Request(BaseModel):
             description="Only these keys of the answer's document, to keep it short; a key of a "
             "mapping in it with a dot.",
             examples=[["best", "certificate"]],
+            json_schema_extra=SELDOM,
         ),
     ] = None
+
+    @classmethod
+    def full(cls) -> Any:  # noqa: ANN401 (a schema)
+        """The JSON Schema of all its fields."""
+        return _plain(cls.model_json_schema())
+
+    @classmethod
+    def brief(cls) -> Any:  # noqa: ANN401 (a schema)
+        """The JSON Schema that agents pay for with every session: what most requests need.
+
+        Fields that are not named are taken as well.
+        """
+        found = cls.model_json_schema()
+        named = found["properties"]
+        shown = {name: _shortened(one) for name, one in named.items() if "seldom" not in one}
+        if len(shown) < len(named) or any("brief" in one for one in named.values()):
+            del found["additionalProperties"]
+        found |= {"properties": shown}
+        del found["description"]
+        return _plain(found)
+
+
+def _shortened(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A field without what a client need not send."""
+    kept = dict(one)
+    if "brief" in kept:
+        kept["description"] = kept.pop("brief")
+        kept.pop("enum", None)
+    if kept.get("default", ...) in (None, []):
+        del kept["default"]
+    kinds = [kind for kind in kept.pop("anyOf", ()) if kind != {"type": "null"}]
+    kept = {"anyOf": kinds} | kept if len(kinds) > 1 else (kinds[0] if kinds else {}) | kept
+    if "enum" in kept:
+        kept["enum"] = [name for name in kept["enum"] if name is not None]
+    return kept
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401 (a part of a schema)
+    """A schema without titles, which repeat names, and without our own marks."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        marks = ("title", "seldom", "brief")
+        return {key: _plain(one) for key, one in value.items() if key not in marks}
+    return value

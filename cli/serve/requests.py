@@ -23,8 +23,8 @@ from trainplan.cli.serve.fields import (
     Size,
     Subcommand,
     TimeLimit,
-    one_of,
     optional,
+    seldom,
 )
 from trainplan.cli.serve.job_request import OfJob, OfNodes
 
@@ -39,9 +39,9 @@ class SearchRequest(OfJob):
         "What is best: time (the fastest step), memory, cost, energy, gpus (the "
         "fewest that hold the job, and meet `deadline`) or context (the longest sequence).",
         default="time",
-        json_schema_extra=one_of(*names.OBJECTIVES),
+        enum=names.OBJECTIVES,
     )
-    slack: str | None = optional(
+    slack: str | None = seldom(
         "How much longer than the fastest a step may take: the answer is the simplest "
         "layout within it (1 %), with objective memory the one that needs least (2 %).",
         "2%",
@@ -50,20 +50,20 @@ class SearchRequest(OfJob):
     fix: list[str] = optional("Fields to hold.", ["tp=8"], default=[])
     exclude: list[str] = optional("Values to keep a field from.", ["recompute=full"], default=[])
     trusted: bool = optional("Only layouts within what published runs measured.", default=False)
-    trainer: str | None = optional(
+    trainer: str | None = seldom(
         "Only layouts and settings that this project has words for; null: all.",
-        json_schema_extra=one_of(*names.TRAINERS, None),
+        enum=(*names.TRAINERS, None),
     )
-    all_nodes: bool = optional(
+    all_nodes: bool = seldom(
         "Use all nodes of the cluster, though fewer may be better.", default=False
     )
-    search_options: str = optional(
+    search_options: str = seldom(
         "Settings of the runtime that are searched: safe, which change no numerics; all; or none.",
         default="safe",
-        json_schema_extra=one_of(*names.LEVELS),
+        enum=names.LEVELS,
     )
     fit_chance: FitChance = names.FIT_CHANCE
-    memory_margin: MemoryMargin | None = optional("In place of `fit_chance`.")
+    memory_margin: MemoryMargin | None = seldom("In place of `fit_chance`.")
     top: int = optional("Alternatives to list.", default=10, ge=1, le=100)
     baseline: str | None = optional(
         "A layout of yours to compare the answer with, as in `estimate`.", "tp=8,pp=4,vpp=2"
@@ -138,7 +138,8 @@ class CheckRequest(OfNodes):
     )
     runtime: str | None = optional(
         "Runtime of the launch, where its program does not show it.",
-        json_schema_extra=one_of(*names.RUNTIMES, None),
+        brief="As in `search`, where the program of the launch does not show it.",
+        enum=(*names.RUNTIMES, None),
     )
     runtime_version: str | None = optional(
         "Release of it that runs, where no container of the launch names it."
@@ -215,7 +216,7 @@ class ReplanRequest(_PlanRequest):
         "How the checkpoint was saved: as the launch does, reshardable, or weights "
         "alone are loaded, which changes the training.",
         default=names.SAVED[0],
-        json_schema_extra=one_of(*names.SAVED),
+        enum=names.SAVED,
     )
     global_batch_size: Size | None = optional(
         "Sequences per step from now on; changes the training."
@@ -233,21 +234,20 @@ class ExportRequest(Request):
     candidate: int | None = optional("Rank of an alternative; null: the answer.")
     runtime: str | None = optional(
         "Training runtime that reads the files; null: the plan's own.",
-        json_schema_extra=one_of(*names.EXPORTERS, None),
+        brief="Training runtime that reads the files; left out: the plan's own.",
+        enum=(*names.EXPORTERS, None),
     )
     trainer: str | None = optional(
         "Write files of this project, over the plan's runtime; null: the runtime's.",
-        json_schema_extra=one_of(*names.TRAINERS, None),
+        enum=(*names.TRAINERS, None),
     )
-    launcher: str = optional(
-        "What starts the ranks.", default="torchrun", json_schema_extra=one_of(*names.LAUNCHERS)
-    )
+    launcher: str = optional("What starts the ranks.", default="torchrun", enum=names.LAUNCHERS)
     trials: int | None = optional(
         "With slurm: an array job that tries so many of the best layouts."
     )
     keys: str | None = optional(
         "Instead of files, settings of this project over Megatron.",
-        json_schema_extra=one_of(*names.KEY_TABLES, None),
+        enum=(*names.KEY_TABLES, None),
     )
     additions: tuple[str, ...] = optional(
         "`operations`: what a production launch has as well.", default=(), alias="with"
@@ -291,5 +291,18 @@ class CatalogRequest(Request):
             description="One of the GPUs or models, with every number and its source; a model may "
             "also be a document, as in `search`.",
             examples=["h100-sxm", "llama3-70b"],
+        ),
+    ] = None
+
+
+class SchemaRequest(Request):
+    """`plan schema`."""
+
+    document: Annotated[
+        str | None,
+        Positional(),
+        Field(
+            description="Such as search-request: what `search` takes; left out: all names.",
+            examples=["search-request", "plan", "cluster"],
         ),
     ] = None

@@ -32,7 +32,8 @@ INSTRUCTIONS = (
     "Plans parallel layouts (tensor, pipeline, context, data and expert parallelism) for training "
     "large models. Begin with `search`; call `explain` or `why_not` on the plan it keeps, and "
     "`export` for its launch files. Answers are predictions of a cost model, proved against that "
-    "model: nothing is run. Seconds end in _s, bytes in _bytes."
+    "model: nothing is run. Seconds end in _s, bytes in _bytes. With `parts`, keys of its "
+    "document, an answer of any tool is short; `schema` lists every field that a tool takes."
 )
 MESSAGE_FACTOR = 4
 """A message may have so many times the bytes of what it asks: JSON in JSON is escaped."""
@@ -158,7 +159,7 @@ def _described(name: str) -> protocol.Tool:
     return protocol.Tool(
         name=name,
         description=tool.says,
-        input_schema=_untitled(tool.request.model_json_schema()),
+        input_schema=tool.request.brief(),
         annotations=protocol.ToolAnnotations(
             read_only_hint=keeps,
             destructive_hint=False,
@@ -166,15 +167,6 @@ def _described(name: str) -> protocol.Tool:
             open_world_hint=False,
         ),
     )
-
-
-def _untitled(value: object) -> Any:  # noqa: ANN401 (a part of a schema)
-    """A schema without titles, which repeat names: agents pay for every word."""
-    if isinstance(value, list):
-        return [_untitled(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _untitled(one) for key, one in value.items() if key != "title"}
-    return value
 
 
 def _require_small(arguments: Mapping[str, object], most_bytes: int) -> None:

@@ -14,6 +14,7 @@ from trainplan.cli.serve.requests import (
     ExportRequest,
     ReplanRequest,
     ReportRequest,
+    SchemaRequest,
     SearchRequest,
     SweepRequest,
     WhyNotRequest,
@@ -43,8 +44,8 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             SearchRequest,
             "Find the fastest parallel layout for training a model on a cluster that fits in "
             "memory, and prove it; nothing is run. Answers with the layout, step time in seconds, "
-            "memory in bytes, alternatives and the proof (`plan schema plan`); where nothing fits, "
-            "with what would (`plan schema infeasible`); with `pareto`, with a front. A plan is "
+            "memory in bytes, alternatives and the proof (schema `plan`); where nothing fits, "
+            "with what would (schema `infeasible`); with `pareto`, with a front. A plan is "
             "kept under a name, which all tools that need a plan take. Takes seconds, of the "
             "largest models minutes.",
             shared=True,
@@ -53,50 +54,50 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             "estimate",
             EstimateRequest,
             "Price one layout: step time in seconds by term, memory in bytes by rank, whether it "
-            "fits, and what would make it fit (`plan schema estimate`). A second or two.",
+            "fits, and what would make it fit (schema `estimate`). A second or two.",
         ),
         "check": Entry(
             "check",
             CheckRequest,
             "Check a training launch: does it start, does it fit, what "
-            "does it cost, which edits pay (`plan schema check`). Give the text of the script; it "
+            "does it cost, which edits pay (schema `check`). Give the text of the script; it "
             "is read, never run.",
         ),
         "explain": Entry(
             "explain",
             ExplainRequest,
             "Name what limits a plan, where its step time goes, and what more memory, bandwidth or "
-            "GPUs would buy, each by a search (`plan schema explain`).",
+            "GPUs would buy, each by a search (schema `explain`).",
             shared=True,
         ),
         "why_not": Entry(
             "why-not",
             WhyNotRequest,
             "Explain why a layout is not the answer of a plan: the rule that refuses it, the bytes "
-            "it lacks, or the seconds it loses by term (`plan schema why-not`).",
+            "it lacks, or the seconds it loses by term (schema `why-not`).",
         ),
         "compare": Entry(
-            "compare", CompareRequest, "Compare two plans, term by term (`plan schema compare`)."
+            "compare", CompareRequest, "Compare two plans, term by term (schema `compare`)."
         ),
         "sweep": Entry(
             "sweep",
             SweepRequest,
             "Vary the job of a plan, such as its GPUs: speed, scaling efficiency and the best "
-            "layout of every point (`plan schema sweep`).",
+            "layout of every point (schema `sweep`).",
             shared=True,
         ),
         "replan": Entry(
             "replan",
             ReplanRequest,
             "After nodes were lost: the fastest plan on what is left whose checkpoint loads, what "
-            "the outage costs, and whether to wait for the nodes (`plan schema replan`). Seconds.",
+            "the outage costs, and whether to wait for the nodes (schema `replan`). Seconds.",
             shared=True,
         ),
         "export": Entry(
             "export",
             ExportRequest,
             "The launch files of a plan: texts by name, the command that starts them, the "
-            "variables to set first (`plan schema files`). Nothing is run.",
+            "variables to set first (schema `files`). Nothing is run.",
         ),
         "report": Entry(
             "report",
@@ -108,6 +109,12 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             CatalogRequest,
             "List what is known without a document: GPUs, models, hosts, methods of offload, "
             "optimizers, short forms of clusters; or every number of one GPU or model.",
+        ),
+        "schema": Entry(
+            "schema",
+            SchemaRequest,
+            "The JSON Schema of a document, with the meaning of its keys; of `search-request` and "
+            "the like: fields of a tool that its list leaves out (failures, islands, settings).",
         ),
     }
 )

@@ -17,6 +17,7 @@ from hatchling.builders.wheel import WheelBuilder
 from trainplan.cli.commands.doctor import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "examples" / "packaging"
 PACKAGES = {"cli", "planner", "profiler", "costmodel"}
 
 
@@ -137,3 +138,24 @@ def test_doctor_looks_for_every_library_that_an_installation_brings():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
     assert set(LIBRARIES) == wanted
+
+
+def test_the_conda_recipe_and_the_citation_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    recipe = yaml.safe_load((PACKAGING / "conda" / "recipe.yaml").read_text("utf-8"))
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert recipe["context"]["version"] == citation["version"] == project["version"]
+    runs = [f"python{project['requires-python']}", *project["dependencies"]]
+    assert sorted(one.replace(" ", "") for one in recipe["requirements"]["run"]) == sorted(runs)
+    (command,) = project["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [" = ".join(command)]
+    assert recipe["about"]["license"] == citation["license"] == project["license"]
+    assert recipe["about"]["summary"] == project["description"]
+
+
+def test_an_image_is_built_of_what_a_wheel_is_made_of():
+    kept = (PACKAGING / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wanted = {"pyproject.toml", build["project"]["readme"], *build["project"]["license-files"]}
+    wanted |= set(build["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    assert {one.removeprefix("!") for one in kept if one.startswith("!")} == wanted

@@ -116,6 +116,7 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
             ("export", path, "--launcher", "slurm"),
         ),
         ("catalog", {"kind": "gpus", "name": "l4"}, ("catalog", "gpus", "l4")),
+        ("schema", {"document": "replan-request"}, ("schema", "replan-request")),
         (
             "check",
             {"script": LAUNCH, "cluster": "1x8:l4"},
@@ -151,6 +152,7 @@ BAD = {
         ("report", "document.json", "--output", "r.html"),
     ),
     "catalog": ({"kind": "gpus", "name": "l5"}, ("catalog", "gpus", "l5")),
+    "schema": ({"document": "plam"}, ("schema", "plam")),
 }
 
 
@@ -537,6 +539,28 @@ def test_every_argument_is_described():
     for entry in TOOLS.values():
         for name, argument in entry.request.model_json_schema()["properties"].items():
             assert argument.get("description"), (entry.command, name)
+
+
+def test_the_list_of_tools_is_short_and_names_what_every_request_needs():
+    """An agent pays for it in each session: 41,257 characters where it named every field."""
+    tools = [server._described(name) for name in TOOLS]
+    listed = [tool.model_dump_json(by_alias=True, exclude_none=True) for tool in tools]
+    assert sum(map(len, listed)) < 20_000
+    for tool in tools:
+        full = TOOLS[tool.name].request.full()
+        assert set(tool.input_schema["properties"]) <= set(full["properties"])
+        assert tool.input_schema.get("required") == full.get("required")
+        everything = set(tool.input_schema["properties"]) == set(full["properties"])
+        assert everything or "additionalProperties" not in tool.input_schema
+
+
+def test_a_field_that_the_list_does_not_name_is_taken_and_is_in_the_schema(stdio):
+    (entry,) = stdio("schema", document="search-request").structured_content["properties"][
+        "outer_dtype"
+    ]["anyOf"][:1]
+    assert entry == {"type": "string"}
+    found = stdio("estimate", **JOB, layout="tp=2", loss_tokens=0.5, parts=["training"])
+    assert found.structured_content["training"]["loss_tokens"] == 0.5
 
 
 def test_without_a_way_to_be_reached_it_says_how():
