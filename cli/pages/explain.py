@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Columns, Part, number, stacked, table
 from trainplan.cli.documents import ExplainDocument
-from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
+from trainplan.cli.pages.parts.breakdown import idle_lines, largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.differences import change_text, gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.parts.lanes import lanes_part
@@ -102,7 +102,7 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     if found.ranking:
         yield ranking_line(found.ranking)
     cost = f"Largest cost after the work itself: {largest_cost(found.estimate)}."
-    yield stacked(terms_table(found.estimate), cost)
+    yield stacked(terms_table(found.estimate), *idle_lines(found.estimate), cost)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
     yield from lanes_part(found.estimate)

@@ -13,7 +13,7 @@ from trainplan.cli.pages.parts.alternatives import (
     rivals_lines,
     ties_lines,
 )
-from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
+from trainplan.cli.pages.parts.breakdown import idle_lines, largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
 from trainplan.cli.pages.parts.headline import (
     chance_text,
@@ -95,7 +95,8 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))
-    yield stacked(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
+    limits = (*idle_lines(best.estimate), binding_text(plan))
+    yield stacked(terms_table(best.estimate, few=not verbose), *map(Text, limits))
     yield stacked(*ties_lines(plan), alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
     if verbose:

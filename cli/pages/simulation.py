@@ -11,23 +11,20 @@ from trainplan.cli.pages.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
 from trainplan.cli.pages.parts.lanes import lanes_text
 from trainplan.cli.pages.parts.timeline import timeline_text
 from trainplan.cli.pages.schedule import gap_text, proof_text
-from trainplan.cli.words import DOT, like, percent, seconds
+from trainplan.cli.words import DOT, like, percent, seconds, seconds_like
 from trainplan.planner.questions import Simulation
 
-LEGEND = (
-    "traffic: gradients and weights a rank still sends to its replicas after its last op\n"
-    "bubble: what the mean rank idles; that of a plan is what its busiest rank waits"
-)
+LEGEND = "traffic: gradients and weights a rank still sends to its replicas after its last op"
 
 
 def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]:
     """The answer, the picture, every rank, and the sum."""
-    scored = simulation.scored
+    scored, step = simulation.scored, simulation.step_time_s
     headline = DOT.join(
         (
             scored.kind,
-            f"pipeline {seconds(scored.makespan)} of a step of {seconds(simulation.step_time_s)}",
-            f"bubble {percent(scored.timeline.bubble_fraction)}",
+            f"pipeline {seconds(scored.makespan)} of a step of {seconds(step)}",
+            f"the mean rank waits {mean_wait(simulation)}",
             gap_text(scored),
         )
     )
@@ -37,6 +34,13 @@ def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]
         yield Drawn(partial(lanes_text, simulation.lanes), width)
     yield headed("Pipeline ranks", ranks_table(simulation), Text(LEGEND))
     yield _sum(simulation)
+
+
+def mean_wait(simulation: Simulation) -> str:
+    """Seconds that the mean rank waits in the passes, and their share of the step."""
+    timeline, step = simulation.scored.timeline, simulation.step_time_s
+    idle = timeline.bubble_fraction * timeline.makespan
+    return f"{seconds_like(idle, step)}, {percent(idle / step)} of the step"
 
 
 def ranks_table(simulation: Simulation) -> Table:

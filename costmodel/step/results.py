@@ -198,6 +198,17 @@ class LaneUse:
     """Of the step, if this lane alone were twice as fast."""
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Who waits in the pipeline, from the start of the step to the end of its last pass."""
+
+    busiest_rank: int
+    """Pipeline rank with most work, from 0: `terms` are its seconds, and it waits for `bubble` and
+    `p2p` together."""
+    mean_s: float
+    """Seconds that the mean pipeline rank waits, for others and their messages."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """All a layout is expected to cost."""
@@ -220,6 +231,8 @@ class Estimate:
     """Range of the step time."""
     lanes: tuple[LaneUse, ...] = field(default_factory=tuple)
     """Most binding first; empty where nothing is off the GPU, or moved in series."""
+    idle: Idle | None = field(default_factory=lambda: None)
+    """Who waits in the pipeline; null: an earlier version wrote the plan."""
 
     @property
     def local_step_s(self) -> float:

@@ -25,6 +25,7 @@ from trainplan.costmodel.step.offloaded import lane_uses, written_bytes
 from trainplan.costmodel.step.results import (
     VALUES,
     Estimate,
+    Idle,
     LaneUse,
     Memory,
     NodeMemory,
@@ -165,6 +166,7 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
         "memory": lambda _: _memory(priced, row, margin, step),
         "uncertainty": lambda one: _interval(priced, row, one),
         "lanes": lambda _: tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
+        "idle": lambda _: _idle(priced, row, makespans),
     }
     return Estimate.lazy(known, later)
 
@@ -238,6 +240,16 @@ def _terms(priced: Priced, row: int, makespans: Makespans, *, step: float, speed
     if priced.job.outer:
         local = float(local_seconds(priced.machine, np.array([explained]))[0])
     return replace(measured, outer_comm=step - local, overhead=local - explained / speed)
+
+
+def _idle(priced: Priced, row: int, makespans: Makespans) -> Idle:
+    """Who waits until the last pass ends.
+
+    Source: as `Timeline.bubble_fraction`: the makespan less the work of the mean rank.
+    """
+    pairs = priced.work.pair[: int(priced.table.pp[row]), row]
+    waits = makespans.with_messages - float(priced.microbatches[row]) * float(pairs.mean())
+    return Idle(int(np.argmax(pairs)), max(0.0, waits) / priced.machine.speed)
 
 
 def _in_step(machine: Machine, use: LaneUse) -> LaneUse:

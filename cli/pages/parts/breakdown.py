@@ -1,11 +1,11 @@
 """Where the step and the memory go, term by term."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 
 from trainplan.cli.blocks import Cell, Column, Table, number, table
-from trainplan.cli.words import gib, like, percent
+from trainplan.cli.words import gib, like, percent, seconds_like
 from trainplan.costmodel.step import Estimate, Memory, RankMemory
 
 LABELS = {
@@ -66,6 +66,19 @@ def largest_cost(estimate: Estimate) -> str:
     costs = {name: value for name, value in asdict(estimate.terms).items() if name not in WORK}
     name = max(costs, key=lambda key: costs[key])
     return f"{LABELS[name]}, {percent(costs[name] / estimate.step_time_s)} of the step"
+
+
+def idle_lines(estimate: Estimate) -> Iterator[str]:
+    """Whose bubble the terms have, and what the mean rank waits; nothing without a pipeline."""
+    idle, step = estimate.idle, estimate.step_time_s
+    if idle is None or len(estimate.memory.pipeline_ranks) == 1:
+        return
+    own = estimate.terms.bubble + estimate.terms.p2p
+    mean = f"{seconds_like(idle.mean_s, step)}, {percent(idle.mean_s / step)}"
+    yield (
+        f"Idle in the pipeline: the busiest rank, {idle.busiest_rank}, of which the terms are, "
+        f"waits {seconds_like(own, step)}, {percent(own / step)} of the step; the mean rank {mean}."
+    )
 
 
 MEMORY_TERMS = {

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from trainplan.cli.blocks import Block, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, chart, folded, scatter
-from trainplan.cli.pages.parts.breakdown import LABELS, largest_cost
+from trainplan.cli.pages.parts.breakdown import LABELS, idle_lines, largest_cost
 from trainplan.cli.words import like, percent, seconds, seconds_like
 from trainplan.costmodel.step import Estimate
 
@@ -83,7 +83,7 @@ def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
     rows = ((_named(part.name), part.seconds, part.seconds / step) for part in parts)
     yield chart(
         "waterfall",
-        "Seconds of one step on the busiest pipeline rank, each bar where the last ends",
+        f"Seconds of one step{_of_rank(estimate)}, each bar where the last ends",
         _says(estimate, measured_s),
         [_bars(parts), *(_words(parts, step, side) for side in SIDES)],
         table("Parts of the step; they add up to it", columns, rows),
@@ -93,10 +93,19 @@ def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
         bargap=0.25,
         height=ENDS + BAR * len(parts),
     )
+    yield from map(Paragraph, idle_lines(estimate))
     yield Paragraph(
         "Communication counts what nothing hides. The terms are of the cost model: proofs are "
         "about it, and the interval of the step shows how far measured runs were from it."
     )
+
+
+def _of_rank(estimate: Estimate) -> str:
+    """Whose seconds the bars are."""
+    if len(estimate.memory.pipeline_ranks) == 1:
+        return ""
+    named = f", {estimate.idle.busiest_rank}" if estimate.idle else ""
+    return f" on the busiest pipeline rank{named}"
 
 
 def _says(estimate: Estimate, measured_s: float | None) -> str:

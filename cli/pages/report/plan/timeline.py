@@ -7,8 +7,8 @@ import numpy as np
 
 from trainplan.cli.blocks import Block, Folded, Paragraph, Section, Table, number, table
 from trainplan.cli.pages.report.plan.bars import Bars, bars_chart, lanes_chart
-from trainplan.cli.pages.simulation import ranks_table
-from trainplan.cli.words import like, otherwise_text, percent, seconds
+from trainplan.cli.pages.simulation import mean_wait, ranks_table
+from trainplan.cli.words import like, otherwise_text, seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.columns import IntMatrix
@@ -146,8 +146,8 @@ def _says(simulation: Simulation) -> str:
         f"Schedule {simulation.scored.kind}, micro batches of a replica: "
         f"{timeline.program.num_microbatches:,}. The passes take "
         f"{seconds(simulation.scored.makespan)} of a step of {seconds(simulation.step_time_s)}; "
-        f"the mean rank idles {percent(timeline.bubble_fraction)} of that. Communication within "
-        "a pass, such as of tensor ranks, is part of the pass."
+        f"the mean rank waits {mean_wait(simulation)}. Communication within a pass, such as of "
+        "tensor ranks, is part of the pass."
     )
 
 

@@ -298,3 +298,25 @@ def test_what_a_tie_is_stands_above_the_table(plan):
     assert any("~ is a tie with it" in line for line in stated)
     names = [one.name for one in table(page, "The best layout of each family").columns]
     assert names.index("what makes it slower") < names.index("tp")
+
+
+def test_idle_of_the_busiest_and_of_the_mean_rank_are_those_of_the_clock(plan, page):
+    simulation, estimate_ = simulate(plan.job, plan.best.layout), plan.best.estimate
+    assert estimate_.idle is not None
+    waits = simulation.scored.makespan - simulation.busy
+    assert estimate_.idle.mean_s == pytest.approx(float(waits.mean()), rel=1e-9)
+    busiest = estimate_.idle.busiest_rank
+    assert busiest == int(simulation.busy.argmax())
+    own = estimate_.terms.bubble + estimate_.terms.p2p
+    assert own == pytest.approx(float(waits[busiest]), abs=1e-9)
+    assert f"on the busiest pipeline rank, {busiest}," in chart(page, "waterfall").caption
+    texts = [one.text for one in every_block(page) if isinstance(one, Paragraph)]
+    mean = f"{estimate_.idle.mean_s / estimate_.step_time_s * 100:.1f} %"
+    stated = [text for text in texts if "mean rank" in text]
+    assert len(stated) == 2 and all(mean in text for text in stated)
+    plain = plan_json(plan)
+    del plain["best"]["estimate"]["idle"]
+    older = plan_page(NAME, json.dumps(plain))
+    assert chart(older, "waterfall").caption.startswith(
+        "Seconds of one step on the busiest pipeline rank, each"
+    )
