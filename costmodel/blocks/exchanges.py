@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,14 @@ def waits_for_exchange(shapes: Shapes) -> BoolColumn:
     """
     across = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes > 1
     return np.asarray(across & shapes.machine.by_proxies)
+
+
+def dispatched_by(shapes: Shapes, dispatchers: Collection[str]) -> BoolColumn:
+    """Which rows send tokens to experts by one of these, inside a domain or across several?"""
+    experts, table = shapes.traits.experts, shapes.table
+    inside, across = (x in dispatchers for x in (experts.dispatcher, experts.dispatcher_across))
+    nodes = group(shapes.machine, table.ep, table.etp).nodes
+    return np.asarray(np.where(nodes > 1, across, inside))
 
 
 def overlapped_columns(candidates: Candidates) -> tuple[IntColumn, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.blocks.exchanges import dispatched_by
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm import group
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.model import expert_hidden, query_columns
 
@@ -165,11 +165,9 @@ def _weight_bytes(shapes: Shapes) -> FloatColumn:
 
     Source: Megatron Core @d98e8a64 `moe/token_dispatcher.py`, "only supports float32 probs".
     """
-    traits = shapes.traits
-    nodes = group(shapes.machine, shapes.table.ep, shapes.table.etp).nodes
-    inside, across = (traits.experts.sends_once(across=far) for far in (False, True))
-    once, weight = np.where(nodes > 1, across, inside), traits.experts.routing_weight_bytes
-    return np.where(once, BYTES_FP32, weight).astype(np.float64)
+    experts = shapes.traits.experts
+    once = dispatched_by(shapes, experts.SENDS_ONCE)
+    return np.where(once, BYTES_FP32, experts.routing_weight_bytes).astype(np.float64)
 
 
 def _operations(

@@ -202,7 +202,7 @@ def _priced_with(job: Job, layout: Layout) -> Iterator[str]:
             yield f"priced with: boards that draw {watts:g} W (nvidia-smi --power-limit)"
     domain = min(one.domain_gpus(catalog.device(one)) for one in job.cluster.groups)
     across = moe and layout.ep * layout.etp > domain
-    if across and job.cluster.by_proxies and traits.experts.sends_once(across=True):
+    if across and job.cluster.by_proxies and traits.experts.sends_once_across:
         proxy = job.options.deepep_proxy
         assumed = "" if proxy else ", assumed"
         yield f"priced with: DeepEP over {proxy or DEFAULT_PROXY}{assumed}: install that build"

@@ -96,7 +96,7 @@ def _saved(
 
 def _carriers(on: Context, layout: Layout) -> Iterator[Assumed]:
     """What carries a dispatcher between nodes that is priced by it."""
-    once = on.traits.experts.sends_once(across=True)
+    once = on.traits.experts.sends_once_across
     links = group(on.machine, np.array([layout.ep]), np.array([layout.etp]))
     if not on.job.model.moe or links.nodes[0] == 1 or not once:
         return

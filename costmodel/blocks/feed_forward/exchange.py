@@ -3,6 +3,7 @@
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.blocks.exchanges import dispatched_by
 from trainplan.costmodel.blocks.feed_forward.rows import Routing
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
@@ -35,18 +36,12 @@ Source: microsoft/tutel @82af7aad `custom/custom_kernel.cpp`, nccl_all_to_all_2d
 
 def runs_on(shapes: Shapes, *dispatchers: str) -> BoolColumn:
     """Which rows send their tokens by one of these?"""
-    experts, table = shapes.traits.experts, shapes.table
-    nodes = group(shapes.machine, table.ep, table.etp).nodes
-    inside, across = (x in dispatchers for x in (experts.dispatcher, experts.dispatcher_across))
-    return np.asarray(np.where(nodes > 1, across, inside) & (table.ep * table.etp > 1))
+    return dispatched_by(shapes, dispatchers) & (shapes.table.ep * shapes.table.etp > 1)
 
 
 def sends_once(shapes: Shapes) -> BoolColumn:
     """Does the dispatcher send a token once to each rank that needs it?"""
-    experts, table = shapes.traits.experts, shapes.table
-    nodes = group(shapes.machine, table.ep, table.etp).nodes
-    inside, across = (experts.sends_once(across=far) for far in (False, True))
-    return np.asarray(np.where(nodes > 1, across, inside) & (table.ep > 1))
+    return dispatched_by(shapes, shapes.traits.experts.SENDS_ONCE) & (shapes.table.ep > 1)
 
 
 def copies_sent(shapes: Shapes, routing: Routing) -> FloatColumn:
@@ -140,7 +135,7 @@ def _one_way(shapes: Shapes, routing: Routing, element: float) -> tuple[FloatCol
     outside = token * leaving / exchange_speed(machine, links)
     two_steps = runs_on(shapes, "hierarchical")
     outside = outside + token * leaving * links.forward_seconds_per_byte * ~(once | two_steps)
-    if machine.by_proxies and shapes.traits.experts.sends_once(across=True):
+    if machine.by_proxies and shapes.traits.experts.sends_once_across:
         row = float(element * routing.hidden)
         proxy, messages = shapes.job.options.deepep_proxy, routing.local_tokens * leaving
         outside = proxied_seconds(machine, links, messages, row, proxy)

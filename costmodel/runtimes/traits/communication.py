@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.job import ContextExchange, Dispatcher, RuntimeOptions
@@ -49,14 +50,12 @@ class Communication:
         )
 
 
-SENDS_ONCE: frozenset[Dispatcher] = frozenset(("deepep", "hybridep", "ncclep"))
-"""Dispatchers that send a token once to each rank that needs it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Experts:
     """Dispatch of tokens to experts and back."""
 
+    SENDS_ONCE: ClassVar[Collection[Dispatcher]] = ("deepep", "hybridep", "ncclep")
+    """Dispatchers that send a token once to each rank that needs it."""
     overlaps: bool = False
     """The expert all-to-all runs beside compute, in part."""
     overlaps_shared: bool = False
@@ -80,9 +79,10 @@ class Experts:
     """An exchange between nodes starts later the more ranks it joins; else as those of measured
     runs, which join few."""
 
-    def sends_once(self, *, across: bool) -> bool:
-        """Does a token go once to each rank that needs it, inside a domain or across several?"""
-        return (self.dispatcher_across if across else self.dispatcher) in SENDS_ONCE
+    @property
+    def sends_once_across(self) -> bool:
+        """Does a token go once to each rank that needs it, where groups span several domains?"""
+        return self.dispatcher_across in self.SENDS_ONCE
 
     def with_options(self, options: RuntimeOptions) -> Experts:
         """Those of a run that may state a dispatcher, and an overlap."""
