@@ -23,8 +23,8 @@ with imported_on_answer():
     from trainplan.planner.comparisons import Remedy, Side, remedies
     from trainplan.planner.goals import SearchContext, part_alone
     from trainplan.planner.plan import OuterStep, SearchOptions
+    from trainplan.planner.questions import StepFacts, layout_notes
     from trainplan.planner.questions import estimate as estimate_of
-    from trainplan.planner.questions import facts_of, layout_notes
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for, or a part of the cluster that is faster
@@ -74,7 +74,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         if not estimate.memory.fits:
             found = remedies(Case(job, options, measured), chosen, clock)
         notes = (*part_alone(SearchContext.of(job, options, measured, clock), estimate), *notes)
-    facts = facts_of(job, chosen, estimate, measured)
+    facts = StepFacts.of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
     page = screen(estimate, side, notes, found, facts=facts, outer=outer)
     document = EstimateDocument.of(side, notes, found or (), facts, outer).json()

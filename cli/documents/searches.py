@@ -20,6 +20,7 @@ from trainplan.planner.documents import (
 )
 from trainplan.planner.evidence import Evidence, evidence_of
 from trainplan.planner.plan import Infeasible, OuterStep, Spent
+from trainplan.planner.questions import StepFacts
 from trainplan.planner.settings import Assumed
 
 
@@ -105,7 +106,7 @@ class EstimateDocument(OfJob, Priced):
         side: Side,
         notes: tuple[str, ...],
         remedies: Sequence[LegalLayout],
-        facts: tuple[Spent, tuple[Assumed, ...], LoadShift | None],
+        facts: StepFacts,
         outer: OuterStep | None,
     ) -> Self:
         """Of a layout that was priced."""
@@ -114,9 +115,7 @@ class EstimateDocument(OfJob, Priced):
             **of_priced(side.job, side),
             outer_step=outer,
             evidence=evidence_of(side.job, side.layout),
-            spent=facts[0],
-            assumed=facts[1],
-            load_shift=facts[2],
+            **facts._asdict(),
             remedies=tuple(map(Remedy.of, remedies)),
             provenance=Notes(notes=notes),
         )

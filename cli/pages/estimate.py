@@ -21,12 +21,11 @@ from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.load_shift import load_shift_lines
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
-from trainplan.costmodel.routing import LoadShift
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Remedy, Side
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.plan import OuterStep, Spent
-from trainplan.planner.settings import Assumed
+from trainplan.planner.plan import OuterStep
+from trainplan.planner.questions import StepFacts
 
 
 def estimate_page(
@@ -35,7 +34,7 @@ def estimate_page(
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
     *,
-    facts: tuple[Spent, tuple[Assumed, ...], LoadShift | None],
+    facts: StepFacts,
     outer: OuterStep | None = None,
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""

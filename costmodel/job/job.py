@@ -94,7 +94,7 @@ class RuntimeOptions(Spec):
     """What a run sets; null: what the runtime does by default."""
 
     ROUTED: ClassVar = ("routing", "expert_placement")
-    """How tokens choose experts, and the order a checkpoint has these in: no runtime is told."""
+    """How tokens choose experts, and the order of these in a checkpoint: no setting of a runtime."""
     attention: Attention | None = None
     """Kernel of the attention core: the runtime's fused one, FlashAttention-2, FlashAttention in
     Triton, or products and a softmax of their own."""
@@ -164,7 +164,7 @@ class RuntimeOptions(Spec):
     """Norms, rotations, activations and a tiled loss by kernels of Liger; before 0.6.1 they index
     in 32 bits."""
     routing: RoutingSpec | None = None
-    """Which experts tokens choose, which no runtime is told; null: all equally often."""
+    """Which experts tokens choose: no setting of a runtime; null: all equally often."""
     moe_capacity_factor: Annotated[PositiveFloat, Field(le=1000)] | None = None
     """Rows an expert takes of one rank, over those of balanced tokens: more are dropped."""
     moe_pad_to_capacity: bool | None = None
@@ -190,12 +190,17 @@ class RuntimeOptions(Spec):
             )
         return self
 
+    @property
+    def permutes_experts(self) -> bool:
+        """Do experts lie in another order than that of their numbers?"""
+        return self.expert_placement not in (None, "order")
+
     def stated(self) -> dict[str, object]:
         """Those that are set, by name."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def settings(self) -> dict[str, object]:
-        """Those that a runtime must be told: all that are set but those of `ROUTED`."""
+        """Those that are settings of a runtime: all that are set but those of `ROUTED`."""
         return {name: value for name, value in self.stated().items() if name not in self.ROUTED}
 
     def arguments(self) -> dict[str, str]:

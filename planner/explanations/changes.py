@@ -190,11 +190,11 @@ def _changes(case: Case) -> Iterator[Change]:
     yield from _batches(case)
     domain = "scale-up domains of twice as many GPUs"
     yield Change("domain", domain, partial(with_domain, factor=2))
-    routing, placement = case.job.options.routing, case.job.options.expert_placement
+    routing = case.job.options.routing
     if routing and routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
         yield Change("routing", "balanced experts (routing=balanced)", even)
-        if routing.has_popular_experts and placement in (None, "order"):
+        if routing.has_popular_experts and not case.job.options.permutes_experts:
             best = partial(with_setting, name="expert_placement", value="best")
             text = "experts on ranks by their rows (expert_placement=best, not held-out)"
             yield Change("expert_placement", text, best)

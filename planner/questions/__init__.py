@@ -7,8 +7,6 @@ estimate: price one layout.
 Estimates: estimates of many layouts.
 estimates: price many layouts of a job at once, each as `estimate` would.
 expert_costs: what unequal experts cost, and how steps differ in it.
-facts_of: what a step of a priced layout takes, the settings that its price assumes, how steps
-    differ.
 Imbalance: experts of a layer under the routing and the options of a job.
 kept_layout: the layout of a similar job, with data parallelism that fills the cluster.
 layout_notes: what a reader of the price of a layout should know, and of any figure for its job.
@@ -23,6 +21,8 @@ outcomes: the same of some cases, by workers.
 search: the best layout of a job, with alternatives and a certificate.
 simulate: the schedule of a layout, op by op.
 Simulation: one step, op by op.
+StepFacts: what a step of a priced layout takes, the settings that its price assumes, how steps
+    differ.
 Status: how a search ended: with a proof, with a layout, with nothing that fits, or not begun.
 UNSEARCHED: kinds of `Status` of what no search was made of.
 width_notes: a sentence for each width that kernels do not take as it is.
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.planner.questions.assumed_settings import facts_of
+    from trainplan.planner.questions.assumed_settings import StepFacts
     from trainplan.planner.questions.best_plan import (
         NO_FILES,
         layout_notes,

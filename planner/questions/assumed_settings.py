@@ -1,6 +1,9 @@
 """Settings that a priced layout assumes, and what each saves."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,13 +77,21 @@ def assumed(
             yield Assumed(option=text, default=not stated, saves_fraction=saved, needing=needing)
 
 
-def facts_of(
-    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
-) -> tuple[Spent, tuple[Assumed, ...], LoadShift | None]:
-    """What a step takes and the run, the settings that its price assumes, how steps differ."""
-    spent = Spent.of(context_for(job, measured), layout, priced.step_time_s)
-    shift = load_shift(job, layout, priced, measured)
-    return spent, tuple(assumed(job, layout, priced, measured)), shift
+class StepFacts(NamedTuple):
+    """Of a priced layout, as documents name it."""
+
+    spent: Spent
+    assumed: tuple[Assumed, ...]
+    load_shift: LoadShift | None
+
+    @classmethod
+    def of(
+        cls, job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+    ) -> StepFacts:
+        """What a step takes and the run, the settings that its price assumes, how steps differ."""
+        spent = Spent.of(context_for(job, measured), layout, priced.step_time_s)
+        settings = tuple(assumed(job, layout, priced, measured))
+        return cls(spent, settings, load_shift(job, layout, priced, measured))
 
 
 def _saved(

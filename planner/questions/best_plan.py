@@ -45,7 +45,7 @@ from trainplan.planner.plan import (
     SearchOptions,
     Source,
 )
-from trainplan.planner.questions.assumed_settings import facts_of
+from trainplan.planner.questions.assumed_settings import StepFacts
 from trainplan.planner.questions.batch_notes import batch_notes
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
@@ -144,8 +144,7 @@ def search(
             "certificate": certificate,
         }
         if not apart:
-            facts = facts_of(job, best.layout, best.estimate, measured)
-            proof |= dict(zip(("spent", "assumed", "load_shift"), facts, strict=True))
+            proof |= StepFacts.of(job, best.layout, best.estimate, measured)._asdict()
         plan = plan.model_copy(update={"other_schedules": slower, **proof})
     layout = plan.best.layout
     texts = [

@@ -162,9 +162,9 @@ class _Steps:
             step = int(order[int(np.ceil(level / 100 * len(counts))) - 1])
             one = {"tokens_per_expert": counts[step], "steps": ()}
             job = self._with(self.routing.model_copy(update=one))
-            if self.job.options.expert_placement in (None, "order"):
-                return self._price(job).step_time_s
-            return self._slower(self._fullest(job), self._fullest(self.job))
+            if self.job.options.permutes_experts:
+                return self._slower(self._fullest(job), self._fullest(self.job))
+            return self._price(job).step_time_s
         found = [
             moments_of_maximum(*one)
             for one in zip(rows.means[0], rows.variances[0], rows.thirds[0], strict=True)

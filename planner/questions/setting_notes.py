@@ -136,7 +136,7 @@ def _expert_notes(on: Context) -> Iterator[str]:
             "counted, and a step whose tokens do not fit is run again"
         )
     unequal = options.routing and options.routing.has_popular_experts
-    if options.expert_placement not in (None, "order") and not unequal:
+    if options.permutes_experts and not unequal:
         yield (
             f"expert_placement={options.expert_placement} changes nothing: no expert is known "
             "to have more rows than others; count them, --option routing=FILE"

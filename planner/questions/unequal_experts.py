@@ -103,7 +103,7 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
 def _placement_notes(job: Job, layout: Layout) -> Iterator[str]:
     """Whether a placement by rows is what is priced, and whether its gain is held-out."""
     moe, routing, placement = job.model.moe, job.options.routing, job.options.expert_placement
-    if placement in (None, "order") or moe is None or layout.ep == 1:
+    if not job.options.permutes_experts or moe is None or layout.ep == 1:
         return
     if not places(moe, layout.ep):
         yield (

@@ -174,10 +174,10 @@ class Exporter:
             )
         launch = self.export(job, layout)
         packed = (f"rows are packed {packing}: {self.packs}",) if packing != "none" else ()
-        routing, placement = job.options.routing, job.options.expert_placement
-        popular = job.model.moe and routing and routing.has_popular_experts
-        permuted = popular and placement not in (None, "order")
-        placed = (PERMUTED.format(placement, self.runtime),) if permuted else ()
+        options = job.options
+        popular = job.model.moe and options.routing and options.routing.has_popular_experts
+        placement = PERMUTED.format(options.expert_placement, self.runtime)
+        placed = (placement,) if popular and options.permutes_experts else ()
         return replace(launch, notes=(*launch.notes, *packed, *placed))
 
     def _refuse_states(self, job: Job) -> None:

@@ -13,7 +13,7 @@ from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimate
-from trainplan.planner.questions.assumed_settings import facts_of
+from trainplan.planner.questions.assumed_settings import StepFacts
 from trainplan.planner.questions.best_plan import search
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -81,7 +81,7 @@ def test_no_layout_on_any_part_is_cheaper_or_thriftier(failing, known, name):
     steps = -(-TOKENS // failing.training.tokens_per_step)
     value = plan.certificate.objective.value
     assert value == pytest.approx(steps * known.of(name).min(), rel=1e-9)
-    spent = plan.spent or facts_of(plan.job, plan.best.layout, plan.best.estimate)[0]
+    spent = plan.spent or StepFacts.of(plan.job, plan.best.layout, plan.best.estimate)[0]
     run = spent.money_per_run if name == "cost" else spent.joules_per_step * steps
     assert run == pytest.approx(value, rel=1e-9)
 
@@ -134,7 +134,7 @@ def test_off_is_the_same_to_the_bit_and_on_a_step_is_too(plain, failing):
     layout = Layout(dp=4)
     priced = [estimate(one, layout) for one in (plain, failing)]
     assert priced[0] == priced[1]
-    off, on = (facts_of(one, layout, priced[0])[0] for one in (plain, failing))
+    off, on = (StepFacts.of(one, layout, priced[0])[0] for one in (plain, failing))
     assert off.goodput is None
     seconds = priced[0].step_time_s
     assert off.money_per_step == 4 * 2.0 / 3600 * seconds
@@ -148,7 +148,7 @@ def test_hours_and_money_have_the_same_nodes_spare_ones_with_them(plain):
     stated = {"mtbf_node_days": 30, "checkpoint_gb_per_s": 1, "repair_hours": 24}
     spared = with_failures(plain, spare_nodes=1, **stated)
     layout = Layout(dp=4)
-    spent = facts_of(spared, layout, estimate(spared, layout))[0]
+    spent = StepFacts.of(spared, layout, estimate(spared, layout))[0]
     assert spent.money_per_run == pytest.approx(2.0 * spent.gpu_hours_per_run)
 
 

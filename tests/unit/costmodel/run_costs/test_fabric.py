@@ -10,7 +10,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.run_costs import fabric_of
 from trainplan.costmodel.run_costs.fabric import clos
 from trainplan.planner.questions import estimate
-from trainplan.planner.questions.assumed_settings import facts_of
+from trainplan.planner.questions.assumed_settings import StepFacts
 
 
 def cluster(text, ports=64, nic=None, **stated):
@@ -75,17 +75,17 @@ def test_a_plan_shows_what_its_own_shape_takes_first(make_job):
     for name in ("any-to-any", "rail-only"):
         own = cluster("64x8:h100-sxm", network=name)
         stated = job.model_copy(update={"cluster": own})
-        spent, _, _ = facts_of(stated, layout, estimate(stated, layout))
+        spent, _, _ = StepFacts.of(stated, layout, estimate(stated, layout))
         (line,) = fabric_lines(own, spent)
         assert line.startswith(f"network at full bandwidth: {name} ")
         assert "24 switches in 2 tiers, 2,048 transceivers, 2,768,000 USD" in line
-    spent, _, _ = facts_of(job, layout, estimate(job, layout))
+    spent, _, _ = StepFacts.of(job, layout, estimate(job, layout))
     assert list(fabric_lines(job.cluster, spent)) == []
 
 
 def test_one_switch_is_one(make_job):
     job = make_job("gpt2", "2x8:h100-sxm", 64, 1024)
     job = job.model_copy(update={"cluster": cluster("2x8:h100-sxm")})
-    spent, _, _ = facts_of(job, Layout(dp=16), estimate(job, Layout(dp=16)))
+    spent, _, _ = StepFacts.of(job, Layout(dp=16), estimate(job, Layout(dp=16)))
     (line,) = fabric_lines(job.cluster, spent)
     assert "any-to-any 1 switch in 1 tier, 32 transceivers" in line

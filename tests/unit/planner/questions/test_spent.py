@@ -7,7 +7,7 @@ import pytest
 from trainplan.cli.pages.parts.headline import spent_lines
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions import estimate
-from trainplan.planner.questions.assumed_settings import facts_of
+from trainplan.planner.questions.assumed_settings import StepFacts
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True)
@@ -26,7 +26,7 @@ def stated(job, tokens=None, price=None, **cluster):
 
 
 def spent(job):
-    return facts_of(job, LAYOUT, estimate(job, LAYOUT))[0]
+    return StepFacts.of(job, LAYOUT, estimate(job, LAYOUT))[0]
 
 
 def test_a_gpu_that_waits_and_works_draws_between_its_waiting_power_and_its_limit(job):
@@ -70,7 +70,7 @@ def test_what_is_not_stated_is_null(job):
 def test_unlike_gpus_and_gpus_without_a_power_limit_have_no_energy(make_job):
     both = make_job("gpt2", "1x8:h100-sxm+1x8:a100-sxm-80gb", 32, 1024)
     layout = Layout(dp=16)
-    found = facts_of(both, layout, estimate(both, layout))[0]
+    found = StepFacts.of(both, layout, estimate(both, layout))[0]
     assert found.joules_per_step is None
     assert list(spent_lines(both, found)) == []
     (line,) = spent_lines(stated(both, pue=1.2), found)
