@@ -1,4 +1,4 @@
-"""How tokens choose experts: what the model's router does, not what a runtime is told."""
+"""How tokens choose experts: what the model's router does; no runtime has a setting for it."""
 
 import math
 import re

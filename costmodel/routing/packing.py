@@ -17,9 +17,11 @@ Aim = Literal["mean", "worst"]
 """Of the fullest pack of each step: the mean over steps, or that of the fullest step."""
 _OF: Mapping[Aim, Callable[..., FloatColumn]] = MappingProxyType({"mean": np.mean, "worst": np.max})
 CLOSE, CLOSE_OF_STEPS = 1e-9, 1e-4
-"""A swap that gains less is none: it is rounding, or among steps less than steps differ."""
-TIE = 1e-6
-"""Weight of the squares of two packs: it chooses among swaps that leave the fullest as it is."""
+"""Of the mean pack, what a swap gains at least: more than rounding, of steps more than is known.
+
+Source: derived; the mean of a pack of n rows in each of S steps is known to (n S) ** -1/2 of
+itself, which is 1e-4 of 100,000 rows in each of 1,000.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +95,11 @@ def _swapped(weights: FloatColumn, start: IntColumn, aim: Aim) -> IntColumn:
             break
         pack = left[0]
         own, others = np.nonzero(result == pack)[0], np.nonzero(result != pack)[0]
-        theirs = sums[:, None, result[others]]
         gone = weights[:, own, None] - weights[:, None, others]
-        here, there = sums[:, pack, None, None] - gone, theirs + gone
+        here, there = sums[:, pack, None, None] - gone, sums[:, None, result[others]] + gone
         rest = _without(sums, pack)[:, None, result[others]]
         largest = of(np.maximum(np.maximum(here, there), rest), axis=0)
-        now = float(of(sums.max(axis=1)))
-        spread = np.mean(here**2 + there**2 - sums[:, pack, None, None] ** 2 - theirs**2, axis=0)
-        gain = np.where(largest <= now, now - largest - TIE * spread, 0.0)
+        gain = float(of(sums.max(axis=1))) - largest
         one, other = np.unravel_index(int(gain.argmax()), gain.shape)
         if gain[one, other] <= close:
             looked.append(pack)

@@ -29,7 +29,8 @@ def step_rows(job: Job, *, etp: int, tokens: float, placement: Placement) -> Cou
     - t p q between two of them, t such that the count of all does not vary: t = (k - sum p p) /
     (k k - sum p p). So a rank of P = sum p has the variance P - sum p p - t (P P - sum p p), and
     the third moment that times (1 - 2 P / k) (n - 2 k) / (n - 2). Exact for one expert a token (a
-    multinomial), and where all are alike (a hypergeometric distribution).
+    multinomial), and where all are alike (a hypergeometric distribution). A row goes to one of the
+    copies of its expert by chance: p is that it comes to the rank.
     """
     moe, options = job.model.moe, job.options
     assert moe is not None
@@ -42,7 +43,8 @@ def step_rows(job: Job, *, etp: int, tokens: float, placement: Placement) -> Cou
     if options.moe_capacity_factor is not None:
         chosen = np.minimum(chosen, options.moe_capacity_factor * k / experts)
     ep, shares = placement.ranks, placement.shares
-    share, square = ((x.swapaxes(0, 1) @ shares).swapaxes(0, 1) for x in (chosen, chosen**2))
+    by_layer = chosen.swapaxes(0, 1)
+    share, square = ((by_layer**n @ shares**n).swapaxes(0, 1) for n in (1, 2))
     variance = np.maximum(share - square - together * (share**2 - square), 0.0)
     third = (
         variance * (1 - 2 * share / k) * ((choices - 2 * k) / max(choices - 2, 1) if k > 1 else 1.0)

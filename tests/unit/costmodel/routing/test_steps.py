@@ -8,6 +8,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.routing import (
     Counts,
+    Placement,
     largest_below,
     moments_of_maximum,
     placement_of,
@@ -52,6 +53,19 @@ def test_moments_of_a_rank_are_those_of_drawn_choices(experts, top_k, mean):
     assert rows.variances[0, 0, 1] == pytest.approx(drawn.var(), rel=0.02)
     third = ((drawn - drawn.mean()) ** 3).mean()
     assert rows.thirds[0, 0, 1] == pytest.approx(third, abs=0.05 * drawn.std() ** 3)
+
+
+def test_rows_go_to_copies_of_an_expert_by_chance_as_draws_do():
+    """Of eight experts, of which a token chooses four, the first is on both ranks."""
+    tokens, job = 60, job_of(8, 4)
+    ranks = np.repeat([[0.0, 1.0]], 8, axis=0)
+    ranks[:4] = [[0.5, 0.5], *[[1.0, 0.0]] * 3]
+    rows = step_rows(job, placement=Placement.of(ranks[None]), etp=1, tokens=tokens / 2)
+    rng = np.random.default_rng(5)
+    chosen = rng.hypergeometric(4, 4, 4, size=(60_000, tokens))
+    drawn = (chosen - rng.binomial(1, chosen / 4 / 2)).sum(axis=1) / (tokens / 2 * 4)
+    assert rows.means[0, 0, 0] == pytest.approx(drawn.mean(), rel=1e-3)
+    assert rows.variances[0, 0, 0] == pytest.approx(drawn.var(), rel=0.02)
 
 
 def test_a_capacity_limits_the_rows_of_an_expert():
