@@ -1,4 +1,4 @@
-"""Exchanges of experts beside what a layer computes and what the host launches."""
+"""Exchanges of experts that overlap what a layer computes and what the host launches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainplan.costmodel.blocks.lanes import (
 )
 from trainplan.costmodel.blocks.parts import Part, PassSeconds, Shapes
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import TINY, BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.kernels import ForwardBackward, sum_columns
 from trainplan.costmodel.layouts import num_microbatches
@@ -44,7 +44,7 @@ def dispatched_by(shapes: Shapes, dispatchers: Collection[str]) -> BoolColumn:
 
 
 def overlapped_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
-    """Columns that passes without an opposite one depend on, where exchanges run beside one."""
+    """Columns that passes without an opposite one depend on, where exchanges overlap one."""
     if not candidates.traits.experts.overlaps or candidates.job.model.moe is None:
         return ()
     table = candidates.table
@@ -80,22 +80,24 @@ def slots_of(part: Part) -> Slots | None:
 
 
 def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches) -> Part:
-    """A layer whose exchanges run beside the opposite pass of another micro batch.
+    """A layer whose exchanges overlap the opposite pass of another micro batch.
 
-    Each exchange runs beside the compute that stands across from it, or the launches of that where
-    the host takes longer; passes that run alone hide nothing. What both leave is half of either, as
-    far as it has an exchange, so that neither gets longer than it is without overlap, nor shorter
-    where more is sent. `part` has `expert_overlap_contention` of its exchanges.
-    Source: `exposed_of_pair` and `share_alone`.
+    Each exchange overlaps what is computed meanwhile; passes that run alone hide nothing. Where
+    launches wait for exchanges, both passes hide as much as launches last, if they last longer, and
+    compute that is slowed first fills what the GPU idles then. What both exchanges leave is half of
+    either, as far as it has one: neither pass gets longer than it is without overlap, nor shorter
+    where more is sent.
+    Source: `exposed_of_pair`, `share_alone` and `waits_for_exchange`.
     """
     if slots is None or not shapes.traits.experts.overlaps:
         return part
-    contention = shapes.machine.constants.expert_overlap_contention
     table, forward, backward = shapes.table, part.forward, part.backward
-    there, back = (one.ep_comm / contention for one in (forward, backward))
-    posted = ~waits_for_exchange(shapes)
-    ahead = np.maximum(posted * host.forward_seconds, forward.total - forward.ep_comm)
-    behind = np.maximum(host.backward_seconds, backward.total - backward.ep_comm)
+    there, back, waits = forward.ep_comm, backward.ep_comm, waits_for_exchange(shapes)
+    busy_ahead, busy_behind = forward.total - there, backward.total - back
+    ahead = np.maximum(waits * host.forward_seconds, busy_ahead)
+    behind = np.maximum(waits * host.backward_seconds, busy_behind)
+    idle = (ahead + behind - busy_ahead - busy_behind) / np.maximum(there + back, TINY)
+    contention = np.maximum(0.0, shapes.machine.constants.expert_overlap_contention - idle)
     delayed = shapes.traits.experts.delays_weights
 
     def left(one: FloatColumn, weight: FloatColumn, other: FloatColumn) -> FloatColumn:
@@ -108,7 +110,7 @@ def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches
         (1 - slots.backward) * behind, slots.other_weight * behind, (1 - slots.forward) * ahead
     )
     alone = share_alone(table.pp, table.vpp, num_microbatches(shapes.job, table))
-    own = np.minimum(back, exposed / 2)
+    own = np.maximum(np.minimum(back, exposed / 2), exposed - there)
     return replace(
         part,
         forward=replace(forward, ep_comm=(1 - alone) * (exposed - own) + alone * there),
@@ -142,10 +144,10 @@ def chunked_exchanges(
 
 
 def overlapped_with_shared(shapes: Shapes, part: Part, shared: Part, exchange: FloatColumn) -> Part:
-    """Routed experts whose exchanges run beside the shared ones, in both passes.
+    """Routed experts whose exchanges overlap the shared ones, in both passes.
 
-    Forward the first product and its activation run beside the dispatch, the last product beside
-    the combine; backward the same in turn. `exchange` are the seconds of one of the two.
+    Forward the first product and its activation overlap the dispatch, the last product the
+    combine; backward the same in turn. `exchange` are the seconds of one of the two.
     Source: `exposed_seconds`; Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, token_dispatch and
     token_combine, and `moe/shared_experts.py`, whose sequence numbers keep that order backward.
     """

@@ -262,9 +262,7 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     """A layer of its parts, at the clock they allow, with the time the GPU waits for the host.
 
     A forward pass that is repeated runs inside a backward pass as a whole: no other micro batch is
-    beside its exchange of tokens. Where the host posts exchanges, a forward pass launches nothing
-    beside an overlapped one: it waits for the sizes of what is dispatched (DeepEP
-    `csrc/deep_ep.cpp`, internode_dispatch), which the backward pass knows.
+    beside its exchange of tokens.
     """
     size = columns.size
     part = _graphed(columns, part)
@@ -275,19 +273,17 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
         backward=by_its_library(columns, part.backward),
         tail=by_its_library(columns, part.tail),
     )
-    part = under_power_limit(columns.machine, part, host.sync_seconds)
-    alone, exchanged = waits_for_exchange(columns), part.forward.ep_comm
-    part = with_exposed(columns, part, slots, host)
+    overlapped = with_exposed(columns, part, slots, host)
+    whole = under_power_limit(columns.machine, part, overlapped, host.sync_seconds)
+    part = with_exposed(columns, whole, slots, host)
+    alone = waits_for_exchange(columns)
     forward, backward = part.forward, part.backward
     wait = host.waiting_forward(forward.total - alone * forward.ep_comm)
     behind = backward.total - alone * backward.ep_comm
     wait_back = host.waiting_backward(behind)
     recompute_forward = (
-        part.forward - part.tail if columns.traits.recompute.stops_early else part.forward
+        whole.forward - whole.tail if columns.traits.recompute.stops_early else whole.forward
     )
-    if columns.traits.experts.overlaps:
-        whole = exchanged / columns.machine.constants.expert_overlap_contention
-        recompute_forward = replace(recompute_forward, ep_comm=whole)
     chosen = *part.modules, norms
     return Block(
         forward=part.forward + pass_seconds(size, host=wait),

@@ -31,7 +31,7 @@ def exposed_seconds(exchange: FloatColumn, compute: FloatColumn, contention: flo
 
 
 def exposed_of_pair(
-    first: FloatColumn, second: FloatColumn, computed: Computed, contention: float
+    first: FloatColumn, second: FloatColumn, computed: Computed, contention: FloatColumn | float
 ) -> FloatColumn:
     """Seconds that two exchanges add to compute of two micro batches until they meet again.
 
@@ -68,7 +68,7 @@ def chunked_seconds(chunks: int, stages: Sequence[tuple[str, FloatColumn]]) -> F
 
 
 def share_alone(pp: IntColumn, vpp: IntColumn, microbatches: IntColumn) -> FloatColumn:
-    """Share of a rank's passes beside which no opposite pass runs.
+    """Share of a rank's passes that no opposite pass overlaps.
 
     The first micro batch runs forward through all stages before any backward pass does, and the
     last one back when no forward pass is left: as long as pp stages of the

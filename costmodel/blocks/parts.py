@@ -331,14 +331,14 @@ def by_its_library(candidates: Candidates, seconds: PassSeconds) -> PassSeconds:
     return replace(seconds, gemm=seconds.gemm / machine.constants.untuned_on_amd)
 
 
-def under_power_limit(machine: Machine, part: Part, sync_seconds: float) -> Part:
-    """A part of a layer with its products at the clock its duty allows.
+def under_power_limit(machine: Machine, part: Part, run: Part, sync_seconds: float) -> Part:
+    """A part of a layer with its products at the clock that its duty allows where it takes `run`.
 
     `sync_seconds` are idle in every forward pass, twice that backward. Waiting for launches is not
     counted: a shorter wait must not end in slower products.
     """
-    forward = clock_factor(machine, part.forward, sync_seconds)
-    backward = clock_factor(machine, part.backward, 2 * sync_seconds)
+    forward = clock_factor(machine, run.forward, sync_seconds)
+    backward = clock_factor(machine, run.backward, 2 * sync_seconds)
     return replace(
         part,
         forward=_slowed(part.forward, forward),

@@ -28,16 +28,14 @@ def moe_part(shapes: Shapes) -> Part:
     """
     routing, chunks = routing_of(shapes), shapes.traits.experts.chunks
     experts = expert_products(shapes, routing)
-    exposed = shapes.machine.constants.expert_overlap_contention
-    hidden = exposed if shapes.traits.experts.overlaps else 1.0
     exchange, gather = dispatch_and_combine(shapes, routing.in_chunks(chunks))
-    maps = routing_maps(shapes, routing) * hidden
+    maps = routing_maps(shapes, routing)
     router = _router(shapes, routing)
     activation, passes, passes_backward = expert_kernels(shapes, routing)
     between = ForwardBackward(
         experts.forward + passes, experts.backward + passes_backward, experts.weight
     )
-    sent = back = 2 * (exchange + gather) * hidden
+    sent = back = 2 * (exchange + gather)
     if chunks > 1:
         added = chunked_exchanges(shapes, exchange, gather, between)
         sent, back = added.forward, added.backward

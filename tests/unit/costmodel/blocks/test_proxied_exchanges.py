@@ -7,7 +7,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.exchanges import slots_of, waits_for_exchange, with_exposed
 from trainplan.costmodel.blocks.host import Launches
-from trainplan.costmodel.blocks.parts import Part, pass_seconds, shapes
+from trainplan.costmodel.blocks.parts import TERMS, Part, pass_seconds, shapes
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.hardware import HostSpec
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
@@ -36,8 +36,8 @@ def step(cluster, layout=LAYOUT, **options):
     return estimate(job_on(cluster, **options), layout).step_time_s
 
 
-def columns(cluster, layout=LAYOUT, **options):
-    context = context_for(job_on(cluster, **options))
+def columns(cluster, layout=LAYOUT, graph="none", **options):
+    context = context_for(job_on(cluster, graph=graph, **options))
     return shapes(context.with_table(LayoutTable.of([layout])))
 
 
@@ -66,39 +66,63 @@ def test_an_exchange_between_nodes_is_waited_for_where_the_host_posts_it():
     assert not waits_for_exchange(columns("8xdgx-h100")).any()
 
 
-def layer_of(overlapped, whole, mixer=(1.0, 2.0), experts=(1.0, 2.0)):
-    """A layer with two exchanges of `whole` seconds in either pass, as compute beside leaves it."""
-    share, one = overlapped.machine.constants.expert_overlap_contention, np.ones(1)
+def layer_of(there, back, mixer=(1.0, 2.0), experts=(1.0, 2.0)):
+    """A layer whose exchanges take so many seconds of either pass."""
+    one = np.ones(1)
     ahead, behind = (
-        pass_seconds(1, gemm=sum(both) * one, ep_comm=2 * share * whole * one)
-        for both in zip(mixer, experts, strict=True)
+        pass_seconds(1, gemm=(mixer[way] + experts[way]) * one, ep_comm=sent * one)
+        for way, sent in enumerate((there, back))
     )
     between = ForwardBackward(*(seconds * one for seconds in (*experts, 1.0)))
     return Part(ahead, behind, one, 0 * one, (), pass_seconds(1), between)
 
 
-@pytest.mark.parametrize("launched", [0.0, 12.0])
-def test_no_more_of_an_exchange_hides_than_what_stands_across_lasts(launched):
-    """Compute, or launches: behind proxies those of backward passes alone."""
-    stated = {"overlap_moe_a2a": True, "moe_dispatcher": "alltoall"}
-    layout = LAYOUT.model_copy(update={"pp": 1, "tp": 1, "dp": 64, "micro_batch_size": 1})
-    overlapped = columns("8xp5.48xlarge", layout, **stated)
-    share, alone = overlapped.machine.constants.expert_overlap_contention, 1 / 4
-    backward = max(launched, 4.0) / 2
+def exchanged(cluster, part, launched=0.0, batch=4, **options):
+    """Seconds of exchanges that are left of each pass, where a rank has so many micro batches."""
+    layout = LAYOUT.model_copy(update={"pp": 1, "tp": 1, "dp": 64, "micro_batch_size": 4 // batch})
+    keys = columns(cluster, layout, **{"overlap_moe_a2a": True, **options})
     host = Launches(launched * np.ones(1), launched * np.ones(1), 0.0)
+    found = with_exposed(keys, part, slots_of(part), host)
+    return found.forward.ep_comm[0], found.backward.ep_comm[0]
+
+
+@pytest.mark.parametrize("launched", [0.0, 12.0])
+@pytest.mark.parametrize(("cluster", "posts"), [("8xdgx-h100", False), ("8xp5.48xlarge", True)])
+def test_no_more_of_an_exchange_hides_than_what_stands_across_lasts(cluster, posts, launched):
+    """Compute, or launches where they wait for it: those slow no compute that the GPU waits for."""
+    alone, share = 1 / 4, catalog.constants().expert_overlap_contention
+    forward, backward = (max(launched * posts, compute) for compute in (2.0, 4.0))
     for whole in (0.5, 10.0):
-        part = layer_of(overlapped, whole)
-        found = with_exposed(overlapped, part, slots_of(part), host)
-        across = (backward, 1.0, backward, 1.0)
-        exposed = sum(max(share * whole, whole - one) for one in across)
-        left = found.forward.ep_comm[0] + found.backward.ep_comm[0]
-        assert left == pytest.approx((1 - alone) * exposed + alone * 4 * whole)
-        assert found.forward.ep_comm[0] == pytest.approx(found.backward.ep_comm[0])
-    part = layer_of(overlapped, 0.0)
-    nothing = with_exposed(overlapped, part, slots_of(part), host)
-    assert nothing.forward.ep_comm[0] == nothing.backward.ep_comm[0] == 0.0, "to the bit"
-    plain = columns("8xp5.48xlarge", overlap_moe_a2a=False)
+        slowed = max(0.0, 4 * share * whole - (forward + backward - 6.0)) / 4
+        across = (backward / 2, forward / 2) * 2
+        exposed = sum(max(slowed, whole - one) for one in across)
+        left = exchanged(cluster, layer_of(2 * whole, 2 * whole), launched)
+        assert sum(left) == pytest.approx((1 - alone) * exposed + alone * 4 * whole)
+        assert left[0] == pytest.approx(left[1])
+    assert exchanged(cluster, layer_of(0.0, 0.0), launched) == (0.0, 0.0), "to the bit"
+    part = layer_of(1.0, 1.0)
+    plain = columns(cluster, overlap_moe_a2a=False)
+    host = Launches(np.ones(1), np.ones(1), 0.0)
     assert with_exposed(plain, part, slots_of(part), host) is part
+
+
+@pytest.mark.parametrize(("there", "back"), [(1.0, 40.0), (40.0, 1.0), (0.0, 9.0), (9.0, 0.0)])
+def test_neither_pass_gets_longer_than_it_is_without_overlap(there, back):
+    left = exchanged("8xdgx-h100", layer_of(there, back))
+    assert left[0] <= there + 1e-12
+    assert left[1] <= back + 1e-12
+
+
+def test_with_one_micro_batch_a_layer_takes_what_it_takes_without_overlap():
+    """Clocks too: products have the duty of a pass whose exchange nothing hides."""
+    layout = LAYOUT.model_copy(update={"pp": 1, "tp": 1, "dp": 64, "micro_batch_size": 4})
+    plain, overlapped = (
+        blocks(columns("8xdgx-h100", layout, "full_iteration", overlap_moe_a2a=on)).layers[0]
+        for on in (False, True)
+    )
+    for name in ("forward", "backward", "recompute_forward"):
+        mine, theirs = (list(TERMS(getattr(one, name))) for one in (plain, overlapped))
+        assert mine == theirs
 
 
 def test_a_repeated_forward_pass_has_its_exchange_to_itself():
