@@ -94,7 +94,7 @@ class RuntimeOptions(Spec):
     """What a run sets; null: what the runtime does by default."""
 
     ROUTED: ClassVar = ("routing", "expert_placement")
-    """How tokens choose experts, and the order of these in a checkpoint: no setting of a runtime."""
+    """How tokens choose experts, and their order in a checkpoint: no settings of a runtime."""
     attention: Attention | None = None
     """Kernel of the attention core: the runtime's fused one, FlashAttention-2, FlashAttention in
     Triton, or products and a softmax of their own."""
