@@ -16,8 +16,6 @@ ObjectColumn = NDArray[np.object_]
 Column = IntColumn | FloatColumn | ObjectColumn
 IntMatrix = NDArray[np.int64]
 FloatMatrix = NDArray[np.float64]
-TINY = 1e-30
-"""Seconds below which there are none."""
 
 
 Rows = FloatColumn  # (row,)

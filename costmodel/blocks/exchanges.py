@@ -17,7 +17,7 @@ from trainplan.costmodel.blocks.lanes import (
 )
 from trainplan.costmodel.blocks.parts import Part, PassSeconds, Shapes
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import TINY, BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.kernels import ForwardBackward, sum_columns
 from trainplan.costmodel.layouts import num_microbatches
@@ -96,7 +96,7 @@ def with_exposed(shapes: Shapes, part: Part, slots: Slots | None, host: Launches
     busy_ahead, busy_behind = forward.total - there, backward.total - back
     ahead = np.maximum(waits * host.forward_seconds, busy_ahead)
     behind = np.maximum(waits * host.backward_seconds, busy_behind)
-    idle = (ahead + behind - busy_ahead - busy_behind) / np.maximum(there + back, TINY)
+    idle = (ahead + behind - busy_ahead - busy_behind) / np.maximum(there + back, 1e-30)
     contention = np.maximum(0.0, shapes.machine.constants.expert_overlap_contention - idle)
     delayed = shapes.traits.experts.delays_weights
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import TINY, BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.comm import only
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
@@ -23,6 +23,9 @@ from trainplan.costmodel.traffic.data_parallel import (
     gradient_message_bytes,
 )
 from trainplan.costmodel.traffic.zero_plus_plus import SortRates, zero_plus_plus
+
+TINY = 1e-30
+"""Seconds below which there are none."""
 
 
 @dataclass(frozen=True, slots=True)

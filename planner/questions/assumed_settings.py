@@ -107,9 +107,8 @@ def _saved(
 
 def _carriers(on: Context, layout: Layout) -> Iterator[Assumed]:
     """What carries a dispatcher between nodes that is priced by it."""
-    once = on.traits.experts.sends_once_across
     links = group(on.machine, np.array([layout.ep]), np.array([layout.etp]))
-    if not on.job.model.moe or links.nodes[0] == 1 or not once:
+    if not (on.job.model.moe and links.nodes[0] > 1 and on.traits.experts.sends_once_across):
         return
     if not all(one.nic and one.nic.transport for one in on.job.cluster.groups):
         yield Assumed(option="transport=infiniband", default=True, saves_fraction=None)
