@@ -81,6 +81,8 @@ class Facts:
     """Numbers side by side."""
 
     facts: Sequence[Fact]
+    wide: bool = False
+    """With notes of some sentences each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Chart:
     numbers: Table
     height: int = 360
     """Pixels."""
+    half: bool = False
+    """Of the width of a wide page, so that two are side by side."""
     zooms: bool = False
     """Along its horizontal axis, with buttons beside dragging."""
 
@@ -151,7 +155,7 @@ class Page:
     """Of the document and the browser's tab."""
     answer: str
     """The first line."""
-    certainty: Sequence[Paragraph]
+    certainty: Sequence[Paragraph | Facts]
     """How sure it is: what is proved, what is only modelled."""
     sections: Sequence[Section]
     facts: Facts = field(default_factory=lambda: Facts(()))

@@ -96,15 +96,15 @@ def _document(page: Page) -> Iterator[str]:
     yield '<a class="skip" href="#answer">Skip to the answer</a>'
     yield f"<header><h1>{escape(page.title)}</h1>"
     yield '<button type="button" id="theme">Light or dark</button></header>'
-    yield '<nav aria-label="Sections"><ul>'
-    for part in page.sections:
-        yield f'<li><a href="#{_name(part.name)}">{escape(part.title)}</a></li>'
-    yield '</ul></nav><main><section id="answer">'
+    yield '<main><section id="answer">'
     yield f'<p class="answer">{escape(page.answer)}</p>'
     if page.facts.facts:
         yield from _html(page.facts)
     yield from (block for one in page.certainty for block in _html(one))
-    yield "</section>"
+    yield '</section><nav aria-label="Sections"><ul>'
+    for part in page.sections:
+        yield f'<li><a href="#{_name(part.name)}">{escape(part.title)}</a></li>'
+    yield "</ul></nav>"
     for part in page.sections:
         yield from _section(part)
     yield "</main>"
@@ -132,9 +132,9 @@ def _(block: Paragraph) -> Iterator[str]:
 
 @_html.register
 def _(block: Facts) -> Iterator[str]:
-    yield '<dl class="facts">'
+    yield f'<dl class="facts{" wide" * block.wide}">'
     for fact in block.facts:
-        note = f"<dd class=note>{escape(fact.note)}</dd>" if fact.note else ""
+        note = f"<dd class=note>{_text(fact.note)}</dd>" if fact.note else ""
         name, value = escape(fact.name), escape(fact.value)
         yield f'<div class="{fact.tone}"><dt>{name}</dt><dd class=value>{value}</dd>{note}</div>'
     yield "</dl>"
@@ -156,8 +156,8 @@ def _(block: Table) -> Iterator[str]:
 
 @_html.register
 def _(block: Chart) -> Iterator[str]:
-    name = _name(block.name)
-    yield f'<figure class="chart"><figcaption>{escape(block.caption)}</figcaption>'
+    name, half = _name(block.name), " half" * block.half
+    yield f'<figure class="chart{half}"><figcaption>{escape(block.caption)}</figcaption>'
     yield f"<p>{_text(block.says)}</p>"
     yield f'<div id="{name}" class="drawing" style="height:{block.height}px" '
     yield f'role="img" data-height="{block.height}" '

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 from textwrap import wrap
+from typing import TypeAlias
 
 from trainplan.cli.blocks import Chart, Table
 
@@ -55,6 +56,7 @@ def chart(
     numbers: Table,
     *,
     height: int = 360,
+    half: bool = False,
     zooms: bool = False,
     x: str = "",
     y: str = "",
@@ -62,7 +64,7 @@ def chart(
 ) -> Chart:
     """A chart of traces; `x`, `y` and `more` are those of `layout`."""
     drawn = {"data": [dict(trace) for trace in traces], "layout": layout(x=x, y=y, **more)}
-    return Chart(name, caption, says, drawn, numbers, height, zooms)
+    return Chart(name, caption, says, drawn, numbers, height, half, zooms)
 
 
 def scatter(
@@ -117,6 +119,54 @@ def line_at(axis: str, value: float, colour: str = "@limit") -> dict[str, object
         f"{other}1": 1,
         "line": {"color": colour, "dash": "dot", "width": 2},
     }
+
+
+SIDES: Sequence[tuple[str, float, float]] = (
+    ("middle right", 0.0, -0.5), ("middle left", -1.0, -0.5), ("top center", -0.5, 0.3),
+    ("bottom center", -0.5, -1.3), ("top right", 0.0, 0.3), ("bottom right", 0.0, -1.3),
+    ("top left", -1.0, 0.3), ("bottom left", -1.0, -1.3),
+)  # fmt: skip
+"""Where a label is at its point: plotly's name, left and lower edge in widths and heights of it."""
+PLOT, LETTER, LINE, MARK = (620.0, 240.0), 6.2, 16.0, 8.0
+"""Pixels of a plot on a narrow page, of a letter, a line and half a point."""
+Box: TypeAlias = tuple[float, float, float, float]
+"""Left, lower, right and upper edge."""
+
+
+def label_sides(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[str]:
+    """On which side of each point its text covers least, chosen one after the other."""
+    axes = [_scaled(axis, size) for axis, size in zip(zip(*points, strict=True), PLOT, strict=True)]
+    marks = [(x - MARK, y - MARK, x + MARK, y + MARK) for x, y in zip(*axes, strict=True)]
+    labels: list[Box] = []
+    chosen: list[str] = []
+    for place, (text, x, y) in enumerate(zip(texts, *axes, strict=True)):
+        width = LETTER * len(text) + MARK
+        boxes = {
+            name: (x + left * width, y + low * LINE, x + (left + 1) * width, y + (low + 1) * LINE)
+            for name, left, low in SIDES
+        }
+        taken = [*marks[:place], *marks[place + 1 :], *labels]
+        covered = {name: _covered(box, taken) for name, box in boxes.items()}
+        side = min(covered, key=covered.__getitem__)
+        labels.append(boxes[side])
+        chosen.append(side)
+    return chosen
+
+
+def _scaled(values: Sequence[float], size: float) -> list[float]:
+    """Of an axis, in pixels."""
+    low, span = min(values), max(values) - min(values)
+    return [size * (value - low) / span if span else 0.0 for value in values]
+
+
+def _covered(box: Box, taken: Sequence[Box]) -> float:
+    """Pixels of others that a box covers, and those of its own beyond the plot."""
+    left, low, right, high = box
+    beyond = max(0.0, -left) + max(0.0, right - PLOT[0])
+    return (high - low) * beyond + sum(
+        max(0.0, min(right, r) - max(left, x)) * max(0.0, min(high, h) - max(low, y))
+        for x, y, r, h in taken
+    )
 
 
 def label(text: str) -> str:

@@ -10,6 +10,7 @@ DynamicContext: every sequence on as many context ranks as it needs, rows alike 
 explain: what limits a layout of a job, and what more of it would save.
 Explanation: where the step goes, what binds, what more would buy, how sure the choice is.
 ExpertPlacement: where the experts of a plan should lie, and how sure that is.
+kept_prices: what changes of a job would buy with the layout as it is, nothing searched.
 LargestModel: the largest model that fits, and the smallest that does not.
 places_experts: has a layout experts of unequal rows that could lie otherwise?
 RecomputeRule: what the same recomputation on every stage costs.
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, RelaxedRule
     from trainplan.planner.explanations.robustness import Robustness
     from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
-    from trainplan.planner.explanations.shadow_prices import Bought, ShadowPrice
+    from trainplan.planner.explanations.shadow_prices import (
+        Bought,
+        ShadowPrice,
+        kept_prices,
+    )
 else:
     __getattr__ = door(__name__)

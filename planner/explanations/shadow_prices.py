@@ -16,7 +16,7 @@ from trainplan.planner.evidence import unpublished
 from trainplan.planner.explanations.changes import BEST_SETTINGS, Change, applied, changes
 from trainplan.planner.plan import Candidate, changes_training
 from trainplan.planner.questions import Outcome, Status, kept_layout, outcomes
-from trainplan.planner.work import ALONE, Budget, Workers
+from trainplan.planner.work import ALONE, Budget, Unlimited, Workers
 
 NOTICED_GAIN = 0.001
 """A change that buys less than 0.1 % does not bind."""
@@ -179,6 +179,23 @@ def shadow_prices(
         beyond = tuple(one.text for one in broken if one.text not in known)
         prices.append(replace(price, changes_training=after, beyond=beyond))
     return tuple(sorted(prices, key=lambda one: -one.gain))
+
+
+class _NoTime(Unlimited):
+    """A budget in which nothing is searched."""
+
+    def spent(self) -> bool:
+        """At once."""
+        return True
+
+    def seconds_left(self) -> float:
+        """None."""
+        return 0.0
+
+
+def kept_prices(case: Case, layout: Layout, step_time_s: float) -> tuple[ShadowPrice, ...]:
+    """As `shadow_prices` with the plan's layout alone: nothing is searched, all are untried."""
+    return shadow_prices(case, layout, step_time_s, _NoTime())
 
 
 def _price(

@@ -24,7 +24,8 @@
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
     const named = figure.data.filter((one) => one.name && one.showlegend !== false).length;
-    const narrow = place.clientWidth < 600 && named > 1;
+    const small = place.clientWidth < 600, narrow = small && named > 1;
+    if (small) figure.data.forEach((one) => { if (one.meta) one.text = one.meta; });
     place.style.height = Number(place.dataset.height) + (narrow ? 19 * named : 0) + "px";
     const done = Plotly.react(place, figure.data, figure.layout,
       { responsive: true, displaylogo: false, displayModeBar: false });

@@ -114,7 +114,7 @@ def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
         return
     yield from evidence_lines(plan.evidence, verbose=verbose)
     yield from interval_lines(plan.job, plan.best.estimate.uncertainty, verbose=verbose)
-    yield from _price_lines(plan)
+    yield from price_lines(plan)
 
 
 def not_taken_lines(plan: Plan) -> Iterator[str]:
@@ -137,7 +137,7 @@ def not_taken_lines(plan: Plan) -> Iterator[str]:
     )
 
 
-def _price_lines(plan: Plan) -> Iterator[str]:
+def price_lines(plan: Plan) -> Iterator[str]:
     """The prices of `--trusted` and `--reserve`, as searches without them found them."""
     trusted, reserve = plan.certificate.trusted, plan.certificate.reserve
     if trusted is not None and trusted.not_taken is None:

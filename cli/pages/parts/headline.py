@@ -286,11 +286,16 @@ def is_doubtful(memory: Memory) -> bool:
     return not memory.fits or (memory.fit_chance or 1.0) < FIT_CHANCE
 
 
+def chance_words(memory: Memory) -> str:
+    """The chance to fit, as of 100 runs; empty where it is not known."""
+    chance = memory.fit_chance
+    return "" if chance is None else f"{min(max(round(100 * chance), 1), 99)} of 100"
+
+
 def chance_text(memory: Memory) -> str:
-    """The chance to fit, as of 100 runs, in brackets; empty where it is not known."""
-    if memory.fit_chance is None:
-        return ""
-    return f" ({min(max(round(100 * memory.fit_chance), 1), 99)} of 100)"
+    """The same in brackets."""
+    chance = chance_words(memory)
+    return f" ({chance})" if chance else ""
 
 
 def tightest_text(memory: Memory) -> str:

@@ -4,26 +4,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from trainplan.cli.blocks import Block, Chart, Paragraph, Section, number, table
-from trainplan.cli.pages.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
+from trainplan.cli.pages.figures import (
+    DOWN,
+    bars,
+    chart,
+    folded,
+    label,
+    label_sides,
+    line_at,
+    scatter,
+)
 from trainplan.cli.pages.parts.alternatives import alternatives_table, is_answer, legend, ties_lines
 from trainplan.cli.pages.parts.differences import SAME, change_text
+from trainplan.cli.pages.report.plan.step import COLOUR_OF
 from trainplan.cli.words import gib, layout_line, like
 from trainplan.costmodel.base import GIB
 from trainplan.planner.comparisons import TermDifference, term_differences
 from trainplan.planner.plan import Candidate, Plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "products, attention, elementwise, launches": ("gemm", "attention", "elementwise", "host"),
-    "recomputation": ("recompute",),
+    "products and attention": ("gemm", "attention"),
+    "elementwise and launches": ("elementwise", "host"),
+    "recomputation and offload": ("recompute", "offload"),
     "tensor parallel": ("tp_comm",),
     "context parallel": ("cp_comm",),
     "expert all-to-all": ("ep_comm",),
     "sharding, replicas and islands": ("fsdp_comm", "dp_comm", "outer_comm"),
-    "bubble": ("bubble",),
-    "messages between stages": ("p2p",),
-    "update, offload, overhead": ("optimizer", "offload", "overhead"),
+    "bubble and messages of stages": ("bubble", "p2p"),
+    "update": ("optimizer",),
+    "overhead": ("overhead",),
 }
-"""Terms that the chart of differences shows as one."""
+"""Terms that the chart of differences shows as one, with the colour of the first."""
 SHORT = {
     "gemm": "products",
     "elementwise": "elementwise work",
@@ -43,6 +54,8 @@ SHORT = {
 """Terms in the table; the others are called as they are."""
 MOST_CAUSES = 3
 """Terms named of a layout; the chart has all."""
+MOST_WORDS, LABEL_SIZE = 2, 11
+"""Axes of a layout at its point, and pixels of their letters."""
 ROUNDING = 1e-9
 """Of the answer's step: less is what sums of floats differ by."""
 SEEN = 0.002
@@ -91,8 +104,8 @@ def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
     every = {name: [_of_group(plan, one, name) for one in others] for name in GROUPS}
     hover = "layout %{y}: %{x:+.3g} s<extra>%{fullData.name}</extra>"
     drawn = [
-        bars(name, names, values, colour, hover)
-        for (name, values), colour in zip(every.items(), SERIES, strict=False)
+        bars(name, names, values, COLOUR_OF[GROUPS[name][0]], hover)
+        for name, values in every.items()
         if any(values)
     ]
     shown = {name: values for name, values in every.items() if any(values)}
@@ -139,6 +152,9 @@ def _worst_cause(by_group: Mapping[str, Sequence[float]]) -> str:
 def _scatter(plan: Plan) -> Chart:
     best, shown = plan.best.estimate, list(plan.candidates)
     others = [one for one in shown if not is_answer(plan, one)]
+    names = {one.rank: f"{one.rank} {_short(plan, one)}".strip() for one in shown}
+    places = [(one.estimate.step_time_s, one.estimate.memory.peak_reserved_bytes) for one in shown]
+    sides = dict(zip(names, label_sides(places, [*names.values()]), strict=True))
     points = [
         scatter(
             name,
@@ -146,8 +162,11 @@ def _scatter(plan: Plan) -> Chart:
             [one.estimate.memory.peak_reserved_bytes / GIB for one in some],
             "%{customdata}<br>%{x:.4g} s, %{y:.1f} GiB<extra></extra>",
             mode="markers+text",
-            text=[str(one.rank) for one in some],
-            textposition="top center",
+            text=[names[one.rank] for one in some],
+            meta=[str(one.rank) for one in some],
+            textposition=[sides[one.rank] for one in some],
+            textfont={"size": LABEL_SIZE},
+            cliponaxis=False,
             customdata=[_hover(plan, one) for one in some],
             marker={"color": colour, "size": 11, "symbol": symbol},
         )
@@ -169,13 +188,20 @@ def _scatter(plan: Plan) -> Chart:
     return chart(
         "speed-and-memory",
         "Step time and memory of the fullest GPU of each layout of the table",
-        f"{_unbeaten(plan)} The dotted line is what a GPU has.",
+        f"{_unbeaten(plan)} At each point are the first axes in which it differs from the answer; "
+        "the dotted line is what a GPU has.",
         points,
         table("Step and memory", (*sizes, "against the answer"), rows),
         x="seconds a step",
         y="GiB",
         shapes=[line_at("y", best.memory.capacity_bytes / GIB)],
     )
+
+
+def _short(plan: Plan, one: Candidate) -> str:
+    """The first axes in which a layout differs from the answer."""
+    change = change_text(one.layout, plan.best.layout, plan.job.model)
+    return "" if change == SAME else label(", ".join(change.split(", ")[:MOST_WORDS]))
 
 
 def _hover(plan: Plan, one: Candidate) -> str:

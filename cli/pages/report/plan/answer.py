@@ -4,9 +4,16 @@ from collections.abc import Iterator
 
 from trainplan.cli.blocks import Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.parts.alternatives import rivals_lines
-from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import (
+    evidence_lines,
+    interval_lines,
+    not_taken_lines,
+    price_lines,
+)
 from trainplan.cli.pages.parts.headline import (
+    chance_words,
     goodput_lines,
+    is_doubtful,
     job_line,
     refusals,
     run_lines,
@@ -15,7 +22,7 @@ from trainplan.cli.pages.parts.headline import (
 )
 from trainplan.cli.pages.parts.islands import island_lines
 from trainplan.cli.pages.parts.load_shift import load_shift_lines
-from trainplan.cli.pages.parts.objective import objective_lines
+from trainplan.cli.pages.parts.objective import WORDS, objective_lines
 from trainplan.cli.pages.parts.placement import (
     disaggregated_text,
     group_lines,
@@ -25,31 +32,58 @@ from trainplan.cli.pages.parts.placement import (
 )
 from trainplan.cli.pages.plan import certificate_text
 from trainplan.cli.words import gib, percent, seconds, seconds_like
+from trainplan.costmodel.step import Memory
 from trainplan.planner.plan import Plan
 
-ONLY_MODELLED = (
-    "Only modelled: all seconds and bytes, by formulas fitted to measured runs; of published runs "
-    "of a source that no fit had seen about {share} of 100 lie in the interval of the step."
+MODELLED = (
+    "Seconds and bytes are modelled, by formulas fitted to measured runs; about {share} of 100 "
+    "runs of sources that no fit had are in this interval of the step."
 )
 
 
-def certainty(plan: Plan) -> Iterator[Paragraph]:
+def certainty(plan: Plan) -> Iterator[Paragraph | Facts]:
     """What is proved, what is only modelled, what is doubtful."""
     for line in refusals(plan.job, plan.notes):
         yield Paragraph(line, "bad")
+    yield Facts((_proved(plan), _modelled(plan)), wide=True)
     for line in (*rivals_lines(plan), *not_taken_lines(plan), *objective_lines(plan)):
         yield Paragraph(line)
-    proved = plan.certificate.optimal
-    yield Paragraph(_joined(certificate_text(plan)), "good" if proved else "doubtful")
-    yield Paragraph(ONLY_MODELLED.format(share=round(plan.best.estimate.uncertainty.level * 100)))
-    inside = plan.evidence is not None and plan.evidence.inside
-    for line in plan_evidence_lines(plan):
-        yield Paragraph(_joined(line), "plain" if inside else "doubtful")
+    if plan.evidence is not None:
+        *nearest, _ = evidence_lines(plan.evidence)
+        yield from map(Paragraph, (*nearest, *price_lines(plan)))
     unit = plan.certificate.objective.unit
     yield from map(Paragraph, island_lines(plan.outer_step, unit))
     if plan.apart:
         stated = (disaggregated_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
         yield from (Paragraph(text) for text in stated)
+
+
+def _proved(plan: Plan) -> Fact:
+    """What holds of the cost model, whether or not that is right."""
+    proof = plan.certificate
+    best, gap = WORDS[proof.objective.name], proof.gap_fraction
+    row = f"row {plan.fastest.rank}: " if plan.fastest is not plan.best else ""
+    close = f"within {percent(gap, up=True)} of the {best}" if gap < 1 else "gap not known"
+    value = f"{row}{best if proof.optimal else close}"
+    text = _joined(certificate_text(plan))
+    return Fact("proved under the cost model", value, text, "good" if proof.optimal else "doubtful")
+
+
+def _modelled(plan: Plan) -> Fact:
+    """How far the cost model is off, and where it leaves what was measured."""
+    best, evidence = plan.best.estimate, plan.evidence
+    interval = best.uncertainty
+    ends = interval.step_time_low_s, interval.step_time_high_s
+    value = " to ".join(f"{(end / best.step_time_s - 1) * 100:+.1f} %" for end in ends)
+    beyond = "Measured runs like it: not looked up."
+    if evidence is not None:
+        *_, beyond = evidence_lines(evidence)
+    parts = (MODELLED.format(share=round(interval.level * 100)), beyond)
+    note = " ".join((*parts, *interval_lines(plan.job, interval)))
+    inside = evidence is not None and evidence.inside
+    return Fact(
+        "the cost model itself, on held-out runs", value, note, "good" if inside else "doubtful"
+    )
 
 
 def _joined(text: str) -> str:
@@ -77,12 +111,18 @@ def facts(plan: Plan) -> Facts:
             Fact(
                 "memory of the fullest GPU",
                 f"{gib(memory.peak_reserved_bytes)} GiB",
-                f"of {gib(memory.capacity_bytes)} GiB",
-                "plain" if memory.fits else "bad",
+                f"of {gib(memory.capacity_bytes)} GiB; {_chance(memory)}",
+                "bad" if not memory.fits else "doubtful" if is_doubtful(memory) else "plain",
             ),
             *_run_facts(plan),
         )
     )
+
+
+def _chance(memory: Memory) -> str:
+    """How likely it fits."""
+    chance = chance_words(memory)
+    return f"fits in {chance} runs" if chance else "chance to fit not known"
 
 
 def _whole_fact(plan: Plan) -> Iterator[Fact]:

@@ -34,7 +34,7 @@ WORDS = {
 
 def links_section(plan: Plan, measured: Measured) -> Section:
     """The map, then who sends how much over what."""
-    return Section("links", "Ranks on nodes and their traffic", tuple(_blocks(plan, measured)))
+    return Section("links", "Ranks and traffic", tuple(_blocks(plan, measured)))
 
 
 def _blocks(plan: Plan, measured: Measured) -> Iterator[Block]:

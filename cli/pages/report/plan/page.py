@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from trainplan.cli.blocks import Code, Folded, Page, Section
 from trainplan.cli.pages.report.plan.alternatives import alternatives_section
 from trainplan.cli.pages.report.plan.answer import certainty, facts, job_section
+from trainplan.cli.pages.report.plan.buys import buys_section
 from trainplan.cli.pages.report.plan.launch import launch_section
 from trainplan.cli.pages.report.plan.links import links_section
 from trainplan.cli.pages.report.plan.memory import memory_section, rank_capacities
@@ -55,7 +56,8 @@ def _sections(plan: Plan, name: str, text: str, measured: Measured) -> Iterator[
     yield timeline_section(plan, measured, name)
     yield links_section(plan, measured)
     yield alternatives_section(plan)
-    yield limits_section(plan, name)
+    yield limits_section(plan)
+    yield buys_section(plan, text, measured, name)
     yield from others_section(plan)
     yield from refused_section(plan)
     yield from evidence_section(plan)

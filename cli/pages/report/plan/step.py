@@ -12,13 +12,19 @@ from trainplan.costmodel.step import Estimate
 PRODUCTS = ("gemm", "attention")
 """Terms whose FLOPs the model counts."""
 KINDS = {
-    "@blue": ("elementwise", "host"),
-    "@orange": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "p2p", "dp_comm", "outer_comm"),
+    "@blue": ("gemm", "attention"),
+    "@teal": ("elementwise", "host"),
+    "@orange": ("tp_comm",),
+    "@brown": ("cp_comm",),
+    "@pink": ("ep_comm",),
+    "@violet": ("fsdp_comm", "dp_comm", "outer_comm"),
     "@olive": ("recompute", "offload"),
     "@green": ("optimizer",),
-    "@grey": ("bubble", "overhead"),
+    "@grey": ("bubble", "p2p"),
+    "@grid": ("overhead",),
 }
-"""Colours of the other terms: work, communication, memory saved by time, update, waiting."""
+"""Colours of terms, in every chart of a step: FLOPs of the model, kernels beyond them, four kinds
+of communication, memory saved by time, update, waiting in the pipeline, what no term explains."""
 COLOUR_OF = {term: colour for colour, terms in KINDS.items() for term in terms}
 IDEAL = "the model's FLOPs at the GPUs' peak"
 BELOW_PEAK = "products and attention below that peak"
@@ -74,10 +80,10 @@ def step_section(estimate: Estimate, measured_s: float | None = None) -> Section
 
 def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
     step = estimate.step_time_s
-    parts = [*parts_of(estimate), Part("predicted step", step, 0.0, "@violet")]
+    parts = [*parts_of(estimate), Part("predicted step", step, 0.0, "@text")]
     if measured_s is not None:
         parts.append(Part("what the model missed", measured_s - step, step, "@limit"))
-        parts.append(Part("measured step", measured_s, 0.0, "@violet"))
+        parts.append(Part("measured step", measured_s, 0.0, "@text"))
     longest = max(part.end for part in parts)
     columns = ("part", number("seconds", like(step)), number("share", percent))
     rows = ((_named(part.name), part.seconds, part.seconds / step) for part in parts)

@@ -29,11 +29,11 @@ MOST_RANKS = 16
 """Ranks of which single ops are drawn, where not all ops are."""
 KINDS: tuple[tuple[str, str, tuple[Op, ...]], ...] = (
     ("forward", "@blue", (Op.FORWARD,)),
-    ("backward", "@green", (Op.WHOLE,)),
+    ("backward", "@teal", (Op.WHOLE,)),
     ("input gradient", "@teal", (Op.BACKWARD,)),
-    ("weight gradient", "@violet", (Op.WEIGHT,)),
-    ("output layer", "@olive", (Op.VOCAB_FORWARD, Op.VOCAB_BACKWARD)),
-    ("copies of activations", "@pink", (Op.OFFLOAD, Op.RELOAD)),
+    ("weight gradient", "@brown", (Op.WEIGHT,)),
+    ("output layer", "@pink", (Op.VOCAB_FORWARD, Op.VOCAB_BACKWARD)),
+    ("copies of activations", "@olive", (Op.OFFLOAD, Op.RELOAD)),
 )
 """Name, colour and ops of what is drawn."""
 ALL, DRAWN = "All of the step: ", "All passes are drawn."
@@ -183,7 +183,7 @@ def _messages(simulation: Simulation, window: Window, row_of: dict[int, int]) ->
     """From the end of the op that makes a message until it arrives."""
     timeline, length = simulation.scored.timeline, simulation.message
     program = timeline.program
-    bars = Bars("message to another stage", "@orange", SENDS[1])
+    bars = Bars("message to another stage", "@grey", SENDS[1])
     if not length or program.pp == 1:
         return bars
     source = sources(program)[0]
@@ -207,8 +207,8 @@ def _crossing(source: IntMatrix, pp: int) -> list[list[int]]:
 
 def _end(simulation: Simulation, window: Window, row_of: dict[int, int]) -> Iterator[Bars]:
     """Gradients and weights to the replicas, the update, and what no term explains."""
-    sent = Bars("gradients and weights to replicas", "@brown", SENDS[1])
-    update, rest = Bars("update", "@grey", COMPUTE[1]), Bars("overhead", "@grid", COMPUTE[1])
+    sent = Bars("gradients and weights to replicas", "@violet", SENDS[1])
+    update, rest = Bars("update", "@green", COMPUTE[1]), Bars("overhead", "@grid", COMPUTE[1])
     begin = max(simulation.traffic_end, simulation.scored.makespan)
     for rank, row in row_of.items():
         end, traffic = float(simulation.ends[rank]), simulation.traffic[rank]

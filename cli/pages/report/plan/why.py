@@ -1,9 +1,8 @@
 """What stands behind the answer: what was refused, measured runs near it, sources, settings."""
 
-import shlex
 from collections.abc import Iterator
 
-from trainplan.cli.blocks import Block, Code, Columns, Folded, Paragraph, Section, number, table
+from trainplan.cli.blocks import Block, Columns, Folded, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, bars, chart, folded
 from trainplan.cli.pages.parts.objective import ladder_table, settings_text, sizes_table
 from trainplan.cli.pages.plan import binding_text, refused_table
@@ -51,7 +50,7 @@ def evidence_section(plan: Plan) -> Iterator[Section]:
     """Measured runs near the answer; nothing where they were not asked for."""
     if plan.evidence is not None:
         blocks = tuple(_evidence(plan.evidence))
-        yield Section("evidence", "How far from measured runs", blocks)
+        yield Section("evidence", "Measured runs", blocks)
 
 
 def _evidence(evidence: Evidence) -> Iterator[Block]:
@@ -132,7 +131,7 @@ def sources_section(plan: Plan) -> Section:
     )
     return Section(
         "sources",
-        "Sources of every number",
+        "Sources",
         (Paragraph(note), machine, Folded("Constants of the formulas", (constants,))),
     )
 
@@ -162,16 +161,10 @@ def notes_section(plan: Plan) -> Iterator[Section]:
         yield Section("notes", "Good to know", tuple(Paragraph(note) for note in plan.notes))
 
 
-def limits_section(plan: Plan, name: str) -> Section:
-    """Largest cost and memory; what more of the machine would save takes `plan explain`."""
+def limits_section(plan: Plan) -> Section:
+    """Largest cost and memory."""
     lines = binding_text(plan).split("\n")
-    asks = (
-        "What more memory, bandwidth or FLOPs would save, and which change of the job pays, takes "
-        "searches of their own:"
-    )
-    command = Code("Ask", f"plan explain {shlex.quote(name)}")
-    paragraphs = (Paragraph(text) for text in (*lines, asks))
-    return Section("limits", "What limits it", (*paragraphs, command))
+    return Section("limits", "What limits it", tuple(map(Paragraph, lines)))
 
 
 def objective_section(plan: Plan) -> Iterator[Section]:

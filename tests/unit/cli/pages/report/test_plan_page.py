@@ -8,6 +8,7 @@ import pytest
 
 from trainplan.cli.blocks.blocks import Block, Chart, Code, Facts, Folded, Page, Paragraph, Table
 from trainplan.cli.blocks.html import html
+from trainplan.cli.pages.figures import label_sides
 from trainplan.cli.pages.parts.alternatives import ties_lines
 from trainplan.cli.pages.report.plan.bars import joined, lanes_chart
 from trainplan.cli.pages.report.plan.memory import rank_capacities
@@ -18,6 +19,7 @@ from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.costmodel.copy_streams.work import Span
 from trainplan.costmodel.layout.layout import Layout, StageSpec
+from trainplan.planner.cases import Case, with_gpus
 from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
@@ -208,7 +210,7 @@ def test_a_plan_of_other_numbers_is_said_to_be_one(text):
 def test_the_document_stands_at_the_end_whole(page, text):
     codes = {block.name: block.text for block in every_block(page) if isinstance(block, Code)}
     assert codes[NAME] == text
-    assert "plan explain 'my plan.json'" in codes["Ask"]
+    assert "plan explain 'my plan.json'" in codes["Explain"]
 
 
 def test_a_name_with_html_in_it_is_text_everywhere(plan):
@@ -320,3 +322,47 @@ def test_idle_of_the_busiest_and_of_the_mean_rank_are_those_of_the_clock(plan, p
     assert chart(older, "waterfall").caption.startswith(
         "Seconds of one step on the busiest pipeline rank, each"
     )
+
+
+def test_proved_and_modelled_are_side_by_side_and_memory_has_its_chance(page, plan, text):
+    claims = next(one for one in page.certainty if isinstance(one, Facts))
+    proved, modelled = claims.facts
+    assert proved.name == "proved under the cost model"
+    assert modelled.name == "the cost model itself, on held-out runs"
+    interval, step = plan.best.estimate.uncertainty, plan.best.estimate.step_time_s
+    low, high = (float(word) / 100 for word in modelled.value.split() if word[0] in "+-")
+    assert step * (1 + low) == pytest.approx(interval.step_time_low_s, rel=1e-3)
+    assert step * (1 + high) == pytest.approx(interval.step_time_high_s, rel=1e-3)
+    beyond = any("Beyond what was measured" in fact.note for fact in claims.facts)
+    assert beyond == (modelled.tone == "doubtful") == bool(plan.evidence.beyond)
+    chance = plan.best.estimate.memory.fit_chance
+    memory = next(fact for fact in page.facts.facts if fact.name.startswith("memory"))
+    assert f"fits in {min(round(100 * chance), 99)} of 100 runs" in memory.note
+    document = json.loads(text)
+    document["best"]["estimate"]["memory"]["fit_chance"] = None
+    document["evidence"] = None
+    older = plan_page(NAME, json.dumps(document))
+    assert "chance to fit not known" in older.facts.facts[-1].note
+    assert "not looked up" in older.certainty[0].facts[1].note
+
+
+def test_what_each_setting_buys_is_priced_with_the_layout_or_not_at_all(page, plan):
+    saved = table(page, "Settings of the plan")
+    assert column(saved, "saves") == [one.saves_fraction for one in plan.assumed]
+    stated = {row[0].text: row[1] for row in table(page, "Changes: what each buys").rows}
+    twice = plan.best.layout.resized(32)
+    bigger = estimate(with_gpus(Case(plan.job, SearchOptions()), 32).job, twice)
+    gain = plan.best.estimate.step_time_s / bigger.step_time_s - 1
+    assert stated["32 GPUs, same batch"].value == pytest.approx(gain)
+    assert {cell.text for cell in stated.values() if cell.value is None} <= {"not priced"}
+    assert not any(name in text for name in ("without", "best of all") for text in stated)
+    texts = [one.text for one in every_block(page) if isinstance(one, Paragraph)]
+    assert any("Searched anew: not priced here" in text for text in texts)
+
+
+def test_labels_of_points_cover_no_other_point():
+    points = [(1.0, 60.0), (1.1, 60.0), (1.0, 62.0), (2.0, 70.0)]
+    sides = label_sides(points, ["a label of the first"] * 4)
+    assert sides[0] != "middle right"
+    assert sides[3].endswith("left")
+    assert label_sides([(1.0, 2.0)], ["alone"]) == ["middle right"]
