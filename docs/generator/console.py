@@ -89,14 +89,14 @@ def _replay(block: re.Match[str]) -> str:
     start, stop = (int(first) - 1, int(last)) if last else (0, int(first) if first else None)
     lines = [
         line
-        for command, below in _commands(text)
+        for command, below in commands(text)
         for line in (*command, *_output(command, below, slice(start, stop)))
     ]
     head = block.group(0).partition("\n")[0]
     return "\n".join((head, *lines, "```"))
 
 
-def _commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
+def commands(text: str) -> Iterator[tuple[list[str], list[str]]]:
     """Every command, with its continuation lines, and the lines below it."""
     for part in re.split(r"^(?=\$ )", text, flags=re.MULTILINE):
         lines = part.splitlines()

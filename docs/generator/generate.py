@@ -361,7 +361,7 @@ def rendered() -> dict[Path, str]:
     pages[REFERENCE / "profile.schema.json"] = schema_text()
     pages[NAMES_FILE] = names_text()
     texts = {path: replayed(path.read_text(encoding="utf-8")) for path in examples}
-    return pages | {path: with_figures(text) for path, text in texts.items()}
+    return pages | {path: with_figures(text, texts) for path, text in texts.items()}
 
 
 def outdated() -> list[Path]:

@@ -4,21 +4,30 @@
 
 `make docs` writes them, `generate.py --check` compares. A figure is of recorded data (`recorded`)
 or of what the page's own commands print above (`printed`). The step in the text of a picture, which
-holds no comment, is that of the page's first answer.
+holds no comment, is that of the page's first answer. `answer: lost-node 2` is the first line that
+the second command of docs/gallery/lost-node.md prints.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
+from console import BLOCK, commands
+
 ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "docs" / "gallery"
 FIGURE = re.compile(r"(<!-- figure: ([\w -]+) -->)(.*?)(<!-- end -->)")
+ANSWER = re.compile(r"(<!-- answer: ([\w-]+) (\d+) -->)(.*?)(<!-- end -->)")
+READ_FROM_OPTIONS = re.compile(r"(?:cluster|model) \S|--[\w-]+: ")
+"""Begins a line that says how an option was read, above the answer."""
 STEP = re.compile(r"^([\d.,]+ m?s) a step", re.MULTILINE)
 IN_PICTURE = re.compile(r'((?:alt="|!\[)[^"\]]*?)[\d.,]+ m?s step')
 LOSES = re.compile(r"loses [\d.,]+ m?s a step, ([\d.]+ %)")
@@ -28,12 +37,37 @@ ZOO = "moezoo-qwen3-235b-gb300-mxfp8"
 """A run of examples/accuracy/runs.jsonl."""
 
 
-def with_figures(page: str) -> str:
-    """The page with its figures as they are now."""
+def with_figures(page: str, pages: Mapping[Path, str] = MappingProxyType({})) -> str:
+    """The page with its figures as they are now; `pages` are newer texts than those on disk."""
     step = STEP.search(page)
     if step:
         page = IN_PICTURE.sub(rf"\g<1>{step[1]} step", page)
-    return FIGURE.sub(lambda found: f"{found[1]}{_figure(found[2], page)}{found[4]}", page)
+    page = FIGURE.sub(lambda found: f"{found[1]}{_figure(found[2], page)}{found[4]}", page)
+
+    def answered(found: re.Match[str]) -> str:
+        path = GALLERY / f"{found[2]}.md"
+        text = pages[path] if path in pages else path.read_text(encoding="utf-8")
+        return f"{found[1]}{answer(text, int(found[3]))}{found[5]}"
+
+    return ANSWER.sub(answered, page)
+
+
+def answer(page: str, number: int) -> str:
+    """The answer in what the command of that number, from 1, prints first on a page."""
+    blocks = (block[3] for block in BLOCK.finditer(page))
+    printed = [below for block in blocks for command, below in commands(block) if _runs(command)]
+    below = dropwhile(READ_FROM_OPTIONS.match, printed[number - 1])
+    first = list(takewhile(bool, below))
+    if first[0].startswith("tp "):
+        layout = list(takewhile(lambda line: not STEP.match(line), first))
+        step = STEP.match(first[len(layout)])
+        assert step
+        return f"{' '.join(layout)}: {step[0]}"
+    return " ".join(takewhile(lambda line: not line.startswith(("tp ", " ")), first)).rstrip(".")
+
+
+def _runs(command: Sequence[str]) -> bool:
+    return command[0].startswith("$ plan ")
 
 
 def _figure(name: str, page: str) -> str:

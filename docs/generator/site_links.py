@@ -7,6 +7,7 @@ link works without a network, whatever address the repository has.
 
 from __future__ import annotations
 
+import html
 import json
 import posixpath
 import re
@@ -27,6 +28,8 @@ CODE = re.compile(r"^(`{3,}).*?^\1`*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.MULTI
 LINK = re.compile(
     r"""(?<=\]\()[^)\s#]+(?=[)#])|(?<=\ssrc=")[^"\s]+(?=")|(?<=\ssrcset=")[^"\s]+(?=")"""
 )
+IN_CELL = re.compile(r"`[^`]+`")
+OPTION = re.compile(r"^\| `((?:-\w, )?--[\w-]+) ([^`]+)`")
 CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
 """What tells docs/generator/console.py how much to show is no word for a reader."""
 
@@ -80,7 +83,24 @@ def for_the_site(text: str, path: str) -> str:
         file = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         return posixpath.relpath(site_page(file), here or ".")
 
-    return CUTS.sub(r"\1", _outside_code(text, moved))
+    lines = _outside_code(text, moved).split("\n")
+    cells = (_cells_as_typed(line) if line.startswith("| ") else line for line in lines)
+    return CUTS.sub(r"\1", "\n".join(cells))
+
+
+def _cells_as_typed(row: str) -> str:
+    r"""A row of a table whose code has no escapes; an option breaks between the values it takes.
+
+    GitHub wants `a\|b` in a cell; on the site the backslash would be shown.
+    """
+    row = IN_CELL.sub(lambda code: code[0].replace("\\|", "|"), row)
+    return OPTION.sub(_option, row)
+
+
+def _option(cell: re.Match[str]) -> str:
+    name, values = cell.groups()
+    shown = re.sub("([|,])", r"\1<wbr>", html.escape(values)).replace("|", "&#124;")
+    return f'| <code>{name}</code> <code class="values">{shown}</code>'
 
 
 def _outside_code(text: str, moved: Callable[[re.Match[str]], str]) -> str:

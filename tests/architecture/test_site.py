@@ -97,6 +97,18 @@ def test_links_in_code_and_cuts_of_outputs_are_no_links(links):
     assert list(links.linked(text, "docs/x.md")) == []
 
 
+def test_code_in_a_table_is_shown_as_typed_and_options_break_between_values(links):
+    row = "| `--save PATH\\|a,b` | a `b\\|c` |\n| `a\\|b` | x |\n`a\\|b`"
+    shown = '| <code>--save</code> <code class="values">PATH&#124;<wbr>a,<wbr>b</code> | a `b|c` |'
+    assert links.for_the_site(row, "docs/x.md") == f"{shown}\n| `a|b` | x |\n`a\\|b`"
+
+
+def test_pages_are_named_in_words():
+    configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    [reference] = [part["Reference"] for part in configured["nav"] if "Reference" in part]
+    assert all(isinstance(page, dict) for page in reference), "name it: its file is no word"
+
+
 def test_a_file_of_code_is_shown_as_code(links):
     assert links.as_page("a = 1\n", "examples/x.py") == (
         "# examples/x.py\n\n````python\na = 1\n````\n"

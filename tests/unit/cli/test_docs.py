@@ -133,11 +133,38 @@ def tools():
         yield tuple(importlib.import_module(name) for name in ("page_figures", "pictures"))
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/gallery/index.md"])
 def test_figures_of_a_page_are_those_of_what_was_recorded_and_printed(tools, name):
     text = (ROOT / name).read_text("utf-8")
-    assert tools[0].FIGURE.search(text)
+    assert tools[0].FIGURE.search(text) or tools[0].ANSWER.search(text)
     assert tools[0].with_figures(text) == text, "run `make docs`"
+
+
+def test_the_gallery_has_twelve_questions_with_their_answers_and_one_that_has_none():
+    gallery = ROOT / "docs" / "gallery"
+    rows = re.findall(
+        r"^\| \[(.+?)\]\((.+?)\) \| (.+) \|$", (gallery / "index.md").read_text(), re.M
+    )
+    assert len(rows) == 12
+    assert {name for _, name, _ in rows} | {"index.md"} == {page.name for page in gallery.iterdir()}
+    for question, name, answer in rows:
+        text = (gallery / name).read_text("utf-8")
+        assert text.startswith(f"# {question}\n")
+        assert "```console" in text
+        assert f"<!-- answer: {name.removesuffix('.md')} " in answer
+        assert len(FENCED.sub("", text)) < 1200
+        assert max(map(len, "\n".join(FENCED.findall(text)).splitlines())) <= 100
+    assert sum("Undecided" in answer for *_, answer in rows) == 1
+
+
+def test_what_is_printed_first_is_an_answer(tools):
+    shown = ["cluster 8xh100: one node", "tp 1 · stages", "1+2", "2.50 s a step (80 %)", "", "more"]
+    below = ["Cheapest: a, no offer", "costs less.", "tp 1", ""]
+    shown = ["$ cat a", "b", "$ plan search --top 3 \\", "    --json", *shown]
+    blocks = [["```console 3", *shown, "```"], ["```console", "$ plan sweep a", *below, "```", ""]]
+    page = "\n".join(line for block in blocks for line in block)
+    assert tools[0].answer(page, 1) == "tp 1 · stages 1+2: 2.50 s a step"
+    assert tools[0].answer(page, 2) == "Cheapest: a, no offer costs less"
 
 
 def test_every_figure_in_the_prose_of_the_readme_is_computed(tools):
