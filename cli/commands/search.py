@@ -67,6 +67,7 @@ def stated_options(
     trainer: str | None,
     memory_margin: float | None,
     fit_chance: float,
+    fit_p99: bool,
     top: int,
     search_options: Level,
     all_nodes: bool,
@@ -87,6 +88,7 @@ def stated_options(
         trainer=trainer,
         memory_margin=memory_margin,
         fit_chance=fit_chance,
+        fit_p99=fit_p99,
         top=top,
         search_options=search_options,
         whole_cluster=all_nodes,
@@ -187,6 +189,12 @@ search_options = gathered(
             default=names.FIT_CHANCE,
             help="Chance to fit that a layout needs, by how far published peaks were from "
             "their estimates.",
+        ),
+        click.option(
+            "--fit-p99",
+            is_flag=True,
+            help="The answer must fit in 99 of 100 steps, too, as --option routing=FILE has the "
+            "load of experts shift.",
         ),
         memory_margin(None),
         click.option(
@@ -307,6 +315,7 @@ def _alone(options: SearchOptions, destination: Destination, baseline: str | Non
         f"--objective {options.objective}": options.objective != "time",
         "--output": destination.output is not None,
         "--baseline": baseline is not None,
+        "--fit-p99": options.fit_p99,
     }
     for name, clashes in given.items():
         if clashes:

@@ -41,7 +41,11 @@ def estimate_page(
     job, layout = side.job, side.layout
     spent, settings, shift = facts
     cannot, chosen = refusals(job, notes), chosen_lines(job, notes)
-    chosen = (*island_lines(outer), *chosen, *load_shift_lines(shift))
+    chosen = (
+        *island_lines(outer),
+        *chosen,
+        *load_shift_lines(shift, estimate.memory.peak_reserved_bytes),
+    )
     yield headline(job, layout, estimate, *chosen, spent=spent, cannot=cannot)
     fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))

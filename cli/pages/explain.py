@@ -110,7 +110,7 @@ def explain_page(found: Explanation) -> Iterator[Part]:
         yield largest_line(found.job, found.largest_model)
     if found.imbalance:
         yield imbalance_line(found.imbalance)
-    yield from load_shift_lines(found.load_shift)
+    yield from load_shift_lines(found.load_shift, found.estimate.memory.peak_reserved_bytes)
     if found.placement:
         yield " ".join(placement_sentences(found.placement))
     if found.lengths:

@@ -76,7 +76,10 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     before, after = (stated, ()) if first else ((), stated)
     unit = plan.certificate.objective.unit
     chosen = (*island_lines(plan.outer_step, unit), *chosen_lines(plan.job, plan.notes))
-    first_lines = (*chosen, *load_shift_lines(plan.load_shift))
+    first_lines = (
+        *chosen,
+        *load_shift_lines(plan.load_shift, best.estimate.memory.peak_reserved_bytes),
+    )
     alongside = {"before": before, "cannot": cannot}
     yield headline(
         plan.job, best.layout, best.estimate, *after, *first_lines, spent=plan.spent, **alongside

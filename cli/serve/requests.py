@@ -63,6 +63,10 @@ class SearchRequest(OfJob):
         enum=names.LEVELS,
     )
     fit_chance: FitChance = names.FIT_CHANCE
+    fit_p99: bool = seldom(
+        "The answer must fit in 99 of 100 steps, too, as `routing` has the load of experts shift.",
+        default=False,
+    )
     memory_margin: MemoryMargin | None = seldom("In place of `fit_chance`.")
     top: int = optional("Alternatives to list.", default=10, ge=1, le=100)
     baseline: str | None = optional(

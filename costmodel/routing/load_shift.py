@@ -42,3 +42,13 @@ class LoadShift(Spec):
     """Do 99 of 100 steps fit? Null: not known from these counts."""
     fullest: tuple[FullLayer, ...]
     """The fullest first; empty: all are alike but for chance."""
+
+    @property
+    def decides(self) -> StepLoad:
+        """The step by which `fits` is known: the 99th percentile, or the fullest of several."""
+        return next((one for one in self.percentiles if one.percentile == 99), self.percentiles[-1])
+
+    @property
+    def lacks_bytes(self) -> float:
+        """What the fullest rank lacks in that step; negative: what stays free."""
+        return self.decides.memory_bytes - self.capacity_bytes

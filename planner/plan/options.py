@@ -34,6 +34,8 @@ class SearchOptions(Spec):
     """Share of device memory that must stay free; null: as `fit_chance` needs."""
     fit_chance: float = FIT_CHANCE
     """Chance to fit that a layout needs."""
+    fit_p99: bool = False
+    """The answer fits in 99 of 100 steps, too, as experts are unlike full."""
     top: int = 10
     """Alternatives to list."""
     fix: tuple[Choice, ...] = ()

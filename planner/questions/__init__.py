@@ -57,9 +57,9 @@ if TYPE_CHECKING:
         estimate,
         estimates,
     )
-    from trainplan.planner.questions.islands import search
     from trainplan.planner.questions.kernel_widths import width_notes
     from trainplan.planner.questions.placement import node_order
+    from trainplan.planner.questions.shifting_load import search
     from trainplan.planner.questions.simulation import Simulation, simulate
     from trainplan.planner.questions.unequal_experts import Imbalance, expert_costs
 else:

@@ -88,6 +88,11 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
         f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "
         "costs"
     )
+    if job.options.routing and job.options.routing.kind == "load" and layout.ep > 1:
+        yield (
+            f"not known whether memory holds when load shifts: routing={job.options.routing} is "
+            "one load for all steps and layers; counts by step say it (routing=FILE)"
+        )
     yield from _placement_notes(job, layout)
     if found.padded_fraction > NOTICED:
         yield f"{found.padded_fraction:.1%} of the rows that experts compute are padding"

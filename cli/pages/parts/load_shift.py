@@ -15,21 +15,29 @@ ENOUGH = 100
 """Steps from which on the 99th percentile is known."""
 
 
-def load_shift_lines(found: LoadShift | None) -> Iterator[str]:
-    """The verdict on memory first, then seconds by step, then which ranks are fullest."""
+def load_shift_lines(found: LoadShift | None, peak_bytes: float = 0.0) -> Iterator[str]:
+    """The verdict on memory first, then seconds by step, then which ranks are fullest.
+
+    `peak_bytes` is what the estimate says; 0: not shown.
+    """
     if found is None:
         return
-    last = next((one for one in found.percentiles if one.percentile == 99), found.percentiles[-1])
+    last = found.decides
     of = "at the 99th percentile" if last.percentile == 99 else "in the fullest step"
     memory = f"memory {of} {gib(last.memory_bytes)} of {gib(found.capacity_bytes)} GiB"
     verdict = {
         True: "fits when load shifts",
-        False: "runs out of memory when load shifts",
+        False: "runs out of memory when load shifts, which `plan search --fit-p99` rules out",
         None: "fits, and whether it does when load shifts is not known",
     }[found.fits]
     if not found.percentiles[0].fits:
         verdict = "does not fit in half of the steps"
     yield f"{memory}: {verdict} ({_basis(found)})"
+    if last.memory_bytes < peak_bytes and gib(last.memory_bytes) != gib(peak_bytes):
+        yield (
+            f"the estimate's {gib(peak_bytes)} GiB bounds the mean step from above: it takes one "
+            "rank as fullest in all layers"
+        )
     step = found.percentiles[0].step_time_s
     times = [
         f"{STEPS[round(one.percentile)]} {seconds_like(one.step_time_s, step)}"

@@ -149,7 +149,7 @@ def job_section(plan: Plan) -> Section:
         *run_lines(plan.job, plan.best.estimate),
         *goodput_lines(plan.job),
         *spent_lines(plan.job, plan.spent),
-        *load_shift_lines(plan.load_shift),
+        *load_shift_lines(plan.load_shift, plan.best.estimate.memory.peak_reserved_bytes),
         *group_lines(plan.job, plan.best.layout),
     ]
     if plan.placement:
