@@ -2,7 +2,9 @@
 
 Megatron-LM's `--save-tokens-per-expert-interval` writes a folder `tokens_per_expert` with a file
 `rankN.jsonl` of every rank, one line for each layer and iteration: rows of the rank's own experts,
-by micro batch. Source: Megatron-LM @d98e8a64 `megatron/training/activation_logging.py`, save_tpe.
+by micro batch. Source: Megatron-LM @d98e8a64 `megatron/training/activation_logging.py`, save_tpe:
+a layer's number is that of its module in the stage, and no file has the stage, so files of a
+pipeline come in a folder `stageN` of each. Virtual stages of a rank share numbers and records.
 Plain files hold one line of counts for each layer, or of each step and layer (CSV), a table with a
 line for each expert, or lists of counts (JSON). Counts of several iterations stay those of steps.
 """
@@ -15,11 +17,13 @@ from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.readable import is_folder, names_in
+from trainplan.cli.terminal import remark
 from trainplan.costmodel.base import read_json
 from trainplan.costmodel.job import RoutingSpec
 from trainplan.costmodel.spec import first_complaint
 
 RANK_FILE = re.compile(r"rank(\d{1,7})\.jsonl")
+STAGE_FOLDER = re.compile(r"stage(\d{1,4})")
 EXPECTED = (
     "expected counts of tokens per expert: a line of numbers for each layer (CSV; columns step, "
     "layer and expert have their names on top), a list of them (JSON), or the files of "
@@ -84,17 +88,42 @@ def _of_folder(path: Path) -> Steps:
     """Counts of each step and layer, those of its ranks one after the other."""
     named = [(RANK_FILE.fullmatch(name), path / name) for name in names_in(path)]
     files = sorted((int(match[1]), one) for match, one in named if match)
+    stages = [(STAGE_FOLDER.fullmatch(name), path / name) for name in names_in(path)]
+    staged = sorted((int(match[1]), one) for match, one in stages if match and is_folder(one))
+    if staged and not files:
+        return _of_stages([_of_folder(one) for _, one in staged])
     if not files:
         inner = path / "tokens_per_expert"
         if is_folder(inner):
             return _of_folder(inner)
         raise FileError(f"{path}: no file rankN.jsonl in it: {EXPECTED}")
     ranks = [_summed(file, read_records(file)) for _, file in files]
+    if len({frozenset(name for layers in rank.values() for name in layers) for rank in ranks}) > 1:
+        raise FileError(
+            f"{path}: ranks have not the same layers, as stages of a pipeline, where Megatron-LM "
+            "numbers layers from 0: put the files of each stage into a folder stage0, stage1, ..."
+        )
     steps: Steps = {}
-    for rank in _without_tensor_ranks(ranks):
+    own = _without_tensor_ranks(ranks)
+    if len(own) < len(ranks):
+        remark(
+            f"{path}: every {len(ranks) // len(own)} ranks in a row have the same counts, so they "
+            f"are taken for tensor ranks of the same experts: {len(own)} of {len(ranks)} are read"
+        )
+    for rank in own:
         for number, layers in rank.items():
             for name, counts in layers.items():
                 steps.setdefault(number, {}).setdefault(name, []).extend(counts)
+    return steps
+
+
+def _of_stages(stages: list[Steps]) -> Steps:
+    """Layers of stages one after the other; of the decoder first, then those that predict more."""
+    steps: Steps = {}
+    for stage, one in enumerate(stages):
+        for number, layers in one.items():
+            named = {(block, stage, *rest): counts for (block, *rest), counts in layers.items()}
+            steps.setdefault(number, {}).update(named)
     return steps
 
 

@@ -164,7 +164,9 @@ def check_routing(job: Job) -> None:
     if layers not in (1, model.num_moe_layers, with_prediction):
         raise SpecError(
             f"routing: {layers} layers of counts, the model has {job.model.num_moe_layers} of "
-            "experts: give one line for each, or one for all"
+            "experts: give one line for each, or one for all; of a pipelined run of Megatron-LM, "
+            "whose files number layers by stage, a folder stage0, stage1, ... with the files of "
+            "each (virtual stages of a rank are mixed in them: count without any)"
         )
 
 

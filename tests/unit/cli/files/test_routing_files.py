@@ -78,11 +78,42 @@ def test_iterations_of_megatron_are_steps_that_add_up(tmp_path):
     assert RoutingSpec.model_validate(written) == read
 
 
-def test_ranks_that_hold_parts_of_the_same_experts_count_once(tmp_path):
+def test_stages_of_a_pipeline_have_their_layers_one_after_the_other(tmp_path):
+    """Numbers of layers are those of a stage, in folders of which the first may be stage 0 or 1."""
+    module = [record(0, [[2, 2]], block="mtp", mtp_idx=0)]
+    for stage, ranks in enumerate(
+        (
+            ([record(1, [[4, 1]])], [record(1, [[1, 1]])]),
+            (
+                [record(0, [[7, 8]]), record(1, [[1, 1]])],
+                [record(0, [[3, 3]]), record(1, [[9, 1]])],
+            ),
+            ([record(0, [[5, 6]]), *module], [record(0, [[3, 1]]), *module]),
+        )
+    ):
+        folder = tmp_path / f"stage{stage + 9}"
+        folder.mkdir()
+        megatron(folder, *ranks)
+    assert load_routing(tmp_path).tokens_per_expert == (
+        *((4, 1, 1, 1), (7, 8, 3, 3), (1, 1, 9, 1), (5, 6, 3, 1)),
+        (2, 2, 2, 2),
+    )
+
+
+def test_ranks_with_other_layers_are_stages_that_need_a_folder_each(tmp_path):
+    folder = megatron(tmp_path, [record(3, [[1, 2]])], [record(0, [[1, 2]])])
+    with pytest.raises(FileError, match=r"stages of a pipeline.*a folder stage0, stage1") as caught:
+        load_routing(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_ranks_that_hold_parts_of_the_same_experts_count_once(tmp_path, capsys):
     one, other = [record(0, [[4, 1]])], [record(0, [[2, 3]])]
     assert load_routing(megatron(tmp_path, one, one, other, other)).tokens_per_expert == (
         (4, 1, 2, 3),
     )
+    assert "every 2 ranks in a row have the same counts" in (says := capsys.readouterr().err)
+    assert "2 of 4 are read" in " ".join(says.split())
 
 
 def test_ranks_that_are_equally_full_all_count(tmp_path):
