@@ -195,7 +195,7 @@ def placement_sentences(found: ExpertPlacement) -> Iterator[str]:
         )
     if copies := found.copies:
         yield (
-            f"With one redundant copy on every rank: {copies.fullest:.3f}, "
+            f"With one redundant copy on every rank (more are not priced): {copies.fullest:.3f}, "
             f"{seconds(copies.step_time_s)} a step ({seconds(copies.gradients_s)} at most for "
             f"gradients of copies), {gib(copies.peak_reserved_bytes)} GiB. Whether a runtime "
             "trains with copies: Megatron-LM has none; others were not read."

@@ -37,7 +37,13 @@ SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ExpertCopies:
-    """A layer with one copy of a hot expert more on every rank."""
+    """A layer with one copy of a hot expert more on every rank.
+
+    More are not priced. Source: measured; counts drawn with log-normal spreads of 0.3 to 1 and a
+    popularity of i ** -0.7, 128 and 256 experts on 8 to 64 ranks: a second copy lowers the fullest
+    rank by less than 1 % where ranks have 4 experts or more, with 2 by 1.8 % at most, of which a
+    step gains the experts' share, for the memory of half as many experts again.
+    """
 
     fullest: float
     """As `ExpertPlacement.fullest`."""

@@ -146,7 +146,16 @@ def test_copies_on_every_rank_are_priced_with_their_memory_and_gradients(found_f
     without = estimate(placed, layout)
     assert copies.step_time_s - copies.gradients_s < without.step_time_s
     says = "Whether a runtime trains with copies: Megatron-LM has none; others were not read"
-    assert says in " ".join(placement_sentences(found))
+    assert says in (text := " ".join(placement_sentences(found)))
+    assert "With one redundant copy on every rank (more are not priced): " in text
+
+
+def test_a_second_copy_on_every_rank_gains_less_than_a_hundredth(make_job):
+    """Where ranks have four experts: why no more than one is priced."""
+    moe = make_job("qwen3-30b-a3b", "1x8:h100-sxm").model.moe
+    each = np.exp(np.random.default_rng(1).normal(0, 1.0, (1, 4, EXPERTS)))
+    one, two = (place(each, moe, 32, copies=n).fullest.mean() for n in (32, 64))
+    assert two <= one < 1.01 * two
 
 
 def test_a_copy_takes_the_memory_of_an_expert_on_every_rank(found_for):
