@@ -81,6 +81,16 @@ def complaints(site: Path) -> Iterator[str]:
                 yield f"{name}: Markdown left as typed near {text[mark.start() :][:60]!r}"
 
 
+def unsearchable(site: Path) -> Iterator[str]:
+    """Pages that the search of the site, which works without a network, does not have."""
+    index = site / "search" / "search_index.js"
+    text = index.read_text(encoding="utf-8") if index.exists() else ""
+    for path in sorted(site.rglob("*.html")):
+        name = path.relative_to(site).as_posix()
+        if f'"location":"{name}"' not in text:
+            yield f"{name}: the search does not find it"
+
+
 def _dead(link: str, path: Path, pages: Mapping[Path, Read]) -> bool:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
@@ -95,7 +105,8 @@ def _dead(link: str, path: Path, pages: Mapping[Path, Read]) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Check a site."""
-    found = list(complaints(Path(arguments[0])))
+    site = Path(arguments[0])
+    found = [*complaints(site), *unsearchable(site)]
     sys.stderr.writelines(f"{line}\n" for line in found)
     return 1 if found else 0
 

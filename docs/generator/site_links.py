@@ -30,6 +30,9 @@ LINK = re.compile(
 )
 IN_CELL = re.compile(r"`[^`]+`")
 OPTION = re.compile(r"^\| `((?:-\w, )?--[\w-]+) ([^`]+)`")
+CONSOLE = re.compile(r"^```console$.*?^```$", re.MULTILINE | re.DOTALL)
+COLUMNS = 100
+"""Of a block of code that are seen on a screen of 1280 pixels."""
 CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
 """What tells docs/generator/console.py how much to show is no word for a reader."""
 
@@ -85,7 +88,25 @@ def for_the_site(text: str, path: str) -> str:
 
     lines = _outside_code(text, moved).split("\n")
     cells = (_cells_as_typed(line) if line.startswith("| ") else line for line in lines)
-    return CUTS.sub(r"\1", "\n".join(cells))
+    return CONSOLE.sub(_whole_commands, CUTS.sub(r"\1", "\n".join(cells)))
+
+
+def _whole_commands(block: re.Match[str]) -> str:
+    """A console block whose commands are whole on a screen: long ones go on in the next line."""
+    return "\n".join(map(_continued, block[0].split("\n")))
+
+
+def _continued(line: str) -> str:
+    if len(line) <= COLUMNS or not line.startswith(("$ ", "    --")) or " # " in line:
+        return line
+    first, *options = re.split(r" (?=--)", line)
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) < COLUMNS - 2:
+            lines[-1] += f" {option}"
+        else:
+            lines.append(f"    {option}")
+    return " \\\n".join(lines)
 
 
 def _cells_as_typed(row: str) -> str:

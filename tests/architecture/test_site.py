@@ -103,6 +103,17 @@ def test_code_in_a_table_is_shown_as_typed_and_options_break_between_values(link
     assert links.for_the_site(row, "docs/x.md") == f"{shown}\n| `a|b` | x |\n`a\\|b`"
 
 
+def test_long_commands_go_on_in_the_next_line(links):
+    long = f"$ plan search --model {'m' * 50} --cluster {'c' * 30} --seq-length 8192"
+    page = f"```console 3\n{long}\n{'x' * 120}\n```\n{long}"
+    first, second, *rest = links.for_the_site(page, "docs/x.md").splitlines()[1:]
+    assert (first, second) == (
+        f"$ plan search --model {'m' * 50} \\",
+        f"    --cluster {'c' * 30} --seq-length 8192",
+    )
+    assert rest == ["x" * 120, "```", long]
+
+
 def test_pages_are_named_in_words():
     configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     [reference] = [part["Reference"] for part in configured["nav"] if "Reference" in part]
@@ -142,6 +153,16 @@ def test_a_notebook_is_shown_with_what_it_printed(links):
 def test_the_checker_tells_what_is_wrong(written, body, complaint):
     (found,) = written(a=body, b='<p id="here"></p>')
     assert complaint in found
+
+
+def test_the_checker_tells_of_a_page_that_the_search_does_not_find(tools, tmp_path):
+    (tmp_path / "search").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.html").write_text("<html></html>")
+    index = tmp_path / "search" / "search_index.js"
+    assert len(list(tools[1].unsearchable(tmp_path))) == 2
+    index.write_text('var __index = {"docs":[{"location":"a.html","title":"A"}]}')
+    assert list(tools[1].unsearchable(tmp_path)) == ["b.html: the search does not find it"]
 
 
 def test_the_checker_passes_a_sound_page(written):
