@@ -41,7 +41,7 @@ def runs_on(shapes: Shapes, *dispatchers: str) -> BoolColumn:
 
 def sends_once(shapes: Shapes) -> BoolColumn:
     """Does the dispatcher send a token once to each rank that needs it?"""
-    return dispatched_by(shapes, shapes.traits.experts.SENDS_ONCE) & (shapes.table.ep > 1)
+    return runs_on(shapes, *shapes.traits.experts.SENDS_ONCE)
 
 
 def copies_sent(shapes: Shapes, routing: Routing) -> FloatColumn:

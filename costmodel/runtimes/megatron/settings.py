@@ -95,24 +95,26 @@ def _sends_to_each_rank(job: Job) -> str | None:
 
     Source: derived; of all tokens (e - 1) / e of e times as many arrive as a rank has, in 16 bits
     and back in 32, or in 16 where Megatron-Bridge leaves the router there; of an all-to-all (e - 1)
-    / e of top-k times as many, twice in 16 bits. e is 2 at least.
+    / e of top-k times as many, twice in 16 bits, and of its gathers over etp as many as top-k.
     """
     moe = job.model.moe
     if DEEPEP.missing(job) is None:
         return "DeepEP and HybridEP send a token once to each rank that needs it"
-    few = moe is not None and moe.num_experts_per_tok <= 2
-    return _with_experts(job) or ("tokens go to two experts at most" if few else None)
+    one = moe is not None and moe.num_experts_per_tok == 1
+    return _with_experts(job) or ("a token goes to one expert" if one else None)
 
 
 @rule(
-    "ep",
-    "the search tries moe_dispatcher=allgather where ep is below num_experts_per_tok alone",
-    "derived: a gather makes ep copies of a token, an all-to-all as many as it has experts",
+    "ep etp",
+    "the search tries moe_dispatcher=allgather where ep is at most twice num_experts_per_tok, and "
+    "ep * etp > 1, alone",
+    "derived: a gather makes ep copies of a token, one of them for each node, an all-to-all as "
+    "many as it has experts",
 )
 def gathers_fewer_copies(job: Job, table: LayoutTable) -> BoolColumn:
-    """Beyond, the all-to-all sends less."""
-    moe = job.model.moe
-    return np.asarray((table.ep == 1) | (table.ep >= (moe.num_experts_per_tok if moe else 1)))
+    """Beyond, the all-to-all sends less, inside nodes and between them."""
+    most = job.model.moe.num_experts_per_tok if job.model.moe else 1
+    return np.asarray((table.ep * table.etp == 1) | (table.ep > 2 * most))
 
 
 def _posts_by_gpus(job: Job) -> str | None:

@@ -13,6 +13,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.presets.presets import preset
+from trainplan.costmodel.runtimes.megatron.settings import gathers_fewer_copies
 from trainplan.planner.plan.changes_training import changes_training
 
 WIDTH, EXPERTS, TOKENS, TOP_K = 2048, 128, 4096, 8
@@ -75,6 +76,40 @@ def test_a_gather_wins_inside_few_ranks_and_loses_beyond():
         return exchanged(gathered, dp=8, ep=ep) < exchanged(plain, dp=8, ep=ep)
 
     assert [faster(ep) for ep in (2, 4, 8)] == [True, True, False]
+
+
+def test_deepep_sends_a_token_once_to_each_tensor_rank_of_one_group_of_experts():
+    """An all-to-all takes a copy for each of its experts there: tp_ep_group has no other ranks."""
+    degrees = {"dp": 2, "tp": 4, "ep": 1, "etp": 4, "sequence_parallel": True}
+    on = context(moe_dispatcher="deepep")
+    links = group(on.machine, np.array([4]), np.array([1]))
+    for dispatcher, copies in (("deepep", 1), ("alltoall", TOP_K)):
+        sent = np.array([4.0 * TOKENS / 4 * 2 * WIDTH * copies])
+        seconds = 2 * float(collective_seconds(on.machine, "all_gather", sent, links)[0])
+        assert exchanged(context(moe_dispatcher=dispatcher), **degrees)[1] == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge"])
+@pytest.mark.parametrize("gpu", ["l40s", "a100-sxm-80gb"])
+def test_a_gather_that_is_not_tried_is_never_faster_inside_a_node(runtime, gpu):
+    """And some that are tried win, of tensor ranks of one group of experts among them."""
+    on = [context(1, runtime, gpu=gpu, moe_dispatcher=one) for one in ("allgather", "alltoall")]
+    model = on[0].job.model
+    for top_k in (1, 2, 4):
+        moe = model.moe.model_copy(update={"num_experts_per_tok": top_k})
+        update = {"model": model.model_copy(update={"moe": moe})}
+        gathered, plain = (context_for(one.job.model_copy(update=update)) for one in on)
+        for ep, etp in ((1, 2), (1, 4), (2, 1), (2, 4), (4, 1), (4, 2), (8, 1)):
+            table = LayoutTable.of([Layout(dp=8, ep=ep, etp=etp)])
+            faster = layer_seconds(gathered, table) < layer_seconds(plain, table)
+            idle = top_k == 1 or gathers_fewer_copies.broken(gathered.job, table)[0]
+            assert not (faster and idle), (top_k, ep, etp)
+            assert faster or (ep, etp) != (1, 4) or top_k < 4
+
+
+def layer_seconds(on, table):
+    one = blocks(on.with_table(table)).layers[0]
+    return float(one.forward.total[0] + one.backward.total[0])
 
 
 def test_gathered_tokens_take_memory_of_their_own():
