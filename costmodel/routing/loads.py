@@ -181,25 +181,23 @@ def row_multiple(options: RuntimeOptions, precision: str) -> int:
     return ALIGNED_ROWS.get(precision, 1) if options.moe_router_padding else 1
 
 
+Rest = tuple[float | None, bool, int, Aim | None]
+
+
 @lru_cache(maxsize=64)
-def _of(moe: Identical[MoeSpec], stated: Identical[RuntimeOptions], precision: str) -> _Router:
-    options = stated.of
-    multiple = row_multiple(options, precision)
-    return _Router(
-        moe.of,
-        options.routing or BALANCED,
-        options.moe_capacity_factor,
-        bool(options.moe_pad_to_capacity),
-        multiple,
-        AIMS.get(options.expert_placement or "order"),
-    )
+def _of(moe: Identical[MoeSpec], routing: Identical[RoutingSpec], rest: Rest) -> _Router:
+    """One for all jobs that differ in other options: loads are found once for them."""
+    return _Router(moe.of, routing.of, *rest)
 
 
 def _router_of(job: Job) -> _Router | None:
-    moe = job.model.moe
+    moe, options = job.model.moe, job.options
     if moe is None:
         return None
-    return _of(Identical(moe), Identical(job.options), job.training.precision)
+    multiple = row_multiple(options, job.training.precision)
+    pads, aim = bool(options.moe_pad_to_capacity), AIMS.get(options.expert_placement or "order")
+    rest = (options.moe_capacity_factor, pads, multiple, aim)
+    return _of(Identical(moe), Identical(options.routing or BALANCED), rest)
 
 
 @lru_cache(maxsize=8192)
@@ -294,7 +292,12 @@ def _padded(router: _Router, capacity: float, tokens: float) -> Load:
 
 
 def _probabilities(router: _Router) -> tuple[FloatColumn, ...]:
-    return choice_probabilities(router.routing, router.moe)
+    return _chosen(Identical(router.routing), Identical(router.moe))
+
+
+@lru_cache(maxsize=64)
+def _chosen(routing: Identical[RoutingSpec], moe: Identical[MoeSpec]) -> tuple[FloatColumn, ...]:
+    return choice_probabilities(routing.of, moe.of)
 
 
 def _counts(

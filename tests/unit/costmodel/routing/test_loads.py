@@ -284,3 +284,11 @@ def test_known_sizes_leave_the_host_nothing_to_wait_for():
     dropless = moe_block(job_of(routing="balanced"))
     padded = job_of(routing="balanced", moe_capacity_factor=1.0, moe_pad_to_capacity=True)
     assert (moe_block(padded).forward.host < dropless.forward.host).all()
+
+
+def test_jobs_that_differ_in_other_options_share_their_loads():
+    """A search tries many settings, and counts of many layers take long to add up."""
+    job = job_of(routing=RoutingSpec.model_validate("zipf:0.3"))
+    first = load(job, ep=8, etp=1, tokens=777)
+    options = job.options.model_copy(update={"moe_dispatcher": "deepep", "overlap_moe_a2a": True})
+    assert load(job.model_copy(update={"options": options}), ep=8, etp=1, tokens=777) is first
