@@ -108,7 +108,7 @@ def _nic(group: NodeGroup, factor: float) -> NicSpec:
 
 
 def with_domain(case: Case, factor: int) -> Case:
-    """Scale-up domains of more GPUs.
+    """Scale-up domains of more GPUs; a stated setting that none so large starts gives way.
 
     Raises:
         SpecError: The whole cluster is one domain already.
@@ -117,7 +117,14 @@ def with_domain(case: Case, factor: int) -> Case:
     if machine.num_gpus <= machine.domain_gpus:
         raise SpecError("the cluster is one scale-up domain already")
     gpus = machine.domain_gpus * factor
-    return _with_groups(case, lambda group: replaced(group, nvlink_domain=gpus))
+    grown = _with_groups(case, lambda group: replaced(group, nvlink_domain=gpus))
+    for name, text in case.job.options.arguments().items():
+        values = [one for one in case.context.traits.settings if one.name == name]
+        own = next((one for one in values if one.text == text), None)
+        if own and own.refused(grown.job) and not own.refused(case.job):
+            starts = [one.value for one in values if not one.refused(grown.job)]
+            grown = with_setting(grown, name, starts[0] if starts else None)
+    return grown
 
 
 def with_gpus(case: Case, count: int) -> Case:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from trainplan.costmodel.axes import AXES
@@ -188,8 +188,7 @@ def _changes(case: Case) -> Iterator[Change]:
     yield Change("nic", "NIC twice as fast", partial(with_nic, factor=2.0))
     yield from _sizes(case)
     yield from _batches(case)
-    domain = "scale-up domains of twice as many GPUs"
-    yield Change("domain", domain, partial(with_domain, factor=2))
+    yield _domain(case)
     routing = case.job.options.routing
     if routing and routing.kind != "balanced":
         even = partial(with_setting, name="routing", value=None)
@@ -203,6 +202,15 @@ def _changes(case: Case) -> Iterator[Change]:
     if case.job.reserve_bytes:
         text = f"no reserve of {case.job.reserve_bytes / GIB:.4g} GiB"
         yield Change("reserve", text, without_reserve)
+
+
+def _domain(case: Case) -> Change:
+    """Larger scale-up domains, and the settings that differ in them."""
+    one = Change("domain", "scale-up domains of twice as many GPUs", partial(with_domain, factor=2))
+    grown, own = applied(one, case), case.job.options.arguments()
+    now = own if not isinstance(grown, Case) else grown.job.options.arguments()
+    others = [now.get(name, f"no {text}") for name, text in own.items() if now.get(name) != text]
+    return replace(one, text=f"{one.text}, with {' '.join(others)}") if others else one
 
 
 def _settings(case: Case, layout: Layout) -> Iterator[Change]:
