@@ -73,10 +73,11 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     with Clock(command_seconds() + REMEDY_SECONDS) as clock:
         if not estimate.memory.fits:
             found = remedies(Case(job, options, measured), chosen, clock)
+        searched = bool(found) or not clock.spent()
         notes = (*part_alone(SearchContext.of(job, options, measured, clock), estimate), *notes)
     facts = StepFacts.of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
-    page = screen(estimate, side, notes, found, facts=facts, outer=outer)
+    page = screen(estimate, side, notes, found, facts=facts, outer=outer, searched=searched)
     document = EstimateDocument.of(side, notes, found or (), facts, outer).json()
     answer(document, page, as_json=as_json)
 

@@ -86,6 +86,8 @@ class WhyNotDocument(OfJob):
     remedies: tuple[Remedy, ...]
     """Layouts that run: `changes` (`field`, `before`, `after`), `step_time_s`,
     `peak_reserved_bytes`, `layout`; fastest first."""
+    remedies_searched: bool
+    """False: none was found before the time limit struck, and there may be some."""
 
     @classmethod
     def of(cls, found: WhyNot) -> Self:

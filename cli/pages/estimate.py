@@ -36,6 +36,7 @@ def estimate_page(
     *,
     facts: StepFacts,
     outer: OuterStep | None = None,
+    searched: bool = True,
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     job, layout = side.job, side.layout
@@ -56,6 +57,6 @@ def estimate_page(
     yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
     yield from lanes_part(estimate)
     if remedies is not None:
-        yield remedies_part(remedies, layout, side)
+        yield remedies_part(remedies, layout, side, searched=searched)
     if others := tuple(note for note in notes if note not in (*cannot, *chosen)):
         yield notes_part(others)

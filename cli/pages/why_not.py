@@ -43,4 +43,6 @@ def why_not_page(found: WhyNot) -> Iterator[Part]:
         estimates = (best.estimate, found.other.estimate)
         yield differences_table(found.terms, *estimates, HEADS)
     if found.verdict in ("refused", "too large"):
-        yield remedies_part(found.remedies, found.layout, found.best)
+        yield remedies_part(
+            found.remedies, found.layout, found.best, searched=found.remedies_searched
+        )

@@ -72,6 +72,8 @@ class WhyNot:
     """Its place in the plan's table of alternatives; null where it is not listed."""
     remedies: tuple[Remedy, ...]
     """Of a layout that is refused or too large."""
+    remedies_searched: bool = True
+    """False: the budget was spent before all that keeps its tp was searched."""
 
 
 def why_not(
@@ -93,7 +95,9 @@ def why_not(
     best = Side(case.job, plan.layout, priced)
     broken = tuple(_broken(case, layout))
     if broken:
-        return _refused(case, best, layout, broken, remedies(case, layout, budget))
+        found = remedies(case, layout, budget)
+        refused = _refused(case, best, layout, broken, found)
+        return replace(refused, remedies_searched=bool(found) or not budget.spent())
     own = estimate(case.job, layout, case.measured, memory_margin=margin)
     return _compared(case, plan, best, Side(case.job, layout, own), budget)
 
@@ -143,6 +147,7 @@ def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget
     verdict = _verdict(best, other)
     chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
     reasons = tuple(_reasons(case, plan, best, other)) if verdict == "faster" else ()
+    found = () if fits else remedies(case, layout, budget)
     return WhyNot(
         verdict=verdict,
         best=best,
@@ -158,7 +163,8 @@ def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget
         probability_faster=chance if fits else None,
         reasons=reasons,
         listed_rank=_rank(plan, layout),
-        remedies=() if fits else remedies(case, layout, budget),
+        remedies=found,
+        remedies_searched=fits or bool(found) or not budget.spent(),
     )
 
 

@@ -154,10 +154,15 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Tab
     return table("GiB of the fullest pipeline rank", columns, changed, len(MEMORY_TERMS))
 
 
-def remedies_part(remedies: Sequence[Remedy], layout: Layout, alongside: Side) -> Table | str:
+def remedies_part(
+    remedies: Sequence[Remedy], layout: Layout, alongside: Side, *, searched: bool
+) -> Table | str:
     """Each change with its step and its memory; steps are written like that of `beside`."""
     if not remedies:
-        return "Nothing that keeps its tp makes it run."
+        unknown = (
+            "Whether anything that keeps its tp makes it run is not known: the time was too short."
+        )
+        return "Nothing that keeps its tp makes it run." if searched else unknown
     step = alongside.estimate.step_time_s
     rows = (
         (

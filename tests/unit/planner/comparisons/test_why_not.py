@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from tests.budgets import Steps
+from trainplan.cli.pages.parts.differences import remedies_part
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, executed
@@ -52,6 +54,14 @@ def test_a_broken_rule_is_named_with_its_source(job, ask):
     names = [rule.name for rule in ask(layout).broken]
     assert "micro_batch_divides_batch" in names
     assert all(rule.source for rule in ask(layout).broken)
+
+
+@pytest.mark.parametrize(("budget", "searched"), [(Unlimited(), True), (Steps(0), False)])
+def test_that_nothing_makes_it_run_is_only_said_after_a_whole_search(job, plan, budget, searched):
+    found = why_not(Case(job, plan.options), plan, Layout(tp=5, dp=2, pp=5), budget)
+    assert (found.verdict, found.remedies, found.remedies_searched) == ("refused", (), searched)
+    says = remedies_part((), found.layout, found.best, searched=searched)
+    assert says.startswith("Nothing that keeps its tp" if searched else "Whether anything that")
 
 
 def test_a_layout_too_large_says_which_rank_is_over_by_how_much(job, ask, plan):
