@@ -59,7 +59,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/unit/planner/test_typed_api.py
+	$(BIN)/mypy tests/unit/planner/test_typed_api.py tests/unit/cli/python/test_typed.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python .ci/house.py
 	$(BIN)/python docs/generator/generate.py --check

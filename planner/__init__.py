@@ -89,94 +89,23 @@ if TYPE_CHECKING:
     from trainplan.planner.verification import Combinations, Ran, combinations, verify
     from trainplan.planner.work import Budget, Unlimited
 
-HOMES = {
-    "trainplan.costmodel.step": "Estimate",
-    "trainplan.planner.cases": "Case",
-    "trainplan.planner.comparisons": "Comparison Sweep WhyNot compare parse_varied sweep why_not",
-    "trainplan.planner.documents": "Written chosen_from_json estimate_json plan_json written",
-    "trainplan.planner.evidence": "Evidence evidence_of",
-    "trainplan.planner.explanations": "Explanation explain",
-    "trainplan.planner.goals": "Pareto pareto pareto_json",
-    "trainplan.planner.launch": "LaunchConfig",
-    "trainplan.planner.launch_checks": "LaunchCheck check_launch",
-    "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
-    "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
-    "trainplan.planner.questions": "Estimates Simulation check estimate estimates search simulate",
-    "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
-    "trainplan.planner.shell": "launches_of_script",
-    "trainplan.planner.space": "parse_choice",
-    "trainplan.planner.tuning": "MachineDocument SimulatedMachine TuneOptions tune",
-    "trainplan.planner.verification": "Combinations Ran combinations verify",
-    "trainplan.planner.work": "Budget Unlimited",
-}
-"""Names of the page by the module they come from; a test compares them with the imports above."""
-
 __all__ = [
-    "EXPORTERS",
-    "LAUNCHERS",
-    "READERS",
-    "Budget",
-    "Candidate",
-    "Case",
-    "Certificate",
-    "Combinations",
-    "Comparison",
-    "Estimate",
-    "Estimates",
-    "Evidence",
-    "Explanation",
-    "Infeasible",
-    "LaunchCheck",
-    "LaunchConfig",
-    "LaunchFile",
-    "MachineDocument",
-    "Pareto",
-    "Plan",
-    "Ran",
-    "Reading",
-    "SearchOptions",
-    "SimulatedMachine",
-    "Simulation",
-    "Sweep",
-    "TuneOptions",
-    "Unlimited",
-    "WhyNot",
-    "Written",
-    "check",
-    "check_launch",
-    "chosen_from_json",
-    "combinations",
-    "compare",
-    "estimate",
-    "estimate_json",
-    "estimates",
-    "evidence_of",
-    "explain",
-    "launches_of_script",
-    "pareto",
-    "pareto_json",
-    "parse_choice",
-    "parse_varied",
-    "plan_json",
-    "search",
-    "simulate",
-    "sweep",
-    "tune",
-    "verify",
-    "why_not",
-    "written",
-]
+    "EXPORTERS", "LAUNCHERS", "READERS", "Budget", "Candidate", "Case", "Certificate",
+    "Combinations", "Comparison", "Estimate", "Estimates", "Evidence", "Explanation", "Infeasible",
+    "LaunchCheck", "LaunchConfig", "LaunchFile", "MachineDocument", "Pareto", "Plan", "Ran",
+    "Reading", "SearchOptions", "SimulatedMachine", "Simulation", "Sweep", "TuneOptions",
+    "Unlimited", "WhyNot", "Written", "check", "check_launch", "chosen_from_json", "combinations",
+    "compare", "estimate", "estimate_json", "estimates", "evidence_of", "explain",
+    "launches_of_script", "pareto", "pareto_json", "parse_choice", "parse_varied", "plan_json",
+    "search", "simulate", "sweep", "tune", "verify", "why_not", "written",
+]  # fmt: skip
 
 if not TYPE_CHECKING:  # a checker knows the names from the imports, and refuses all others
 
     def __getattr__(name: str) -> object:
-        """A name of the page, imported when it is first asked for (PEP 562)."""
-        for module, names in HOMES.items():
-            if name in names.split():
-                globals()[name] = getattr(import_module(module), name)
-                return globals()[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        """A name of the page, imported when it is first used (PEP 562)."""
+        return import_module("trainplan.costmodel.base").door(__name__)(name)
 
     def __dir__() -> list[str]:
-        """The names of the page, beside what is imported already."""
+        """The names of the page, and what is imported already."""
         return sorted({*globals(), *__all__})

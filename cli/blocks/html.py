@@ -75,13 +75,18 @@ ZOOMS = (
 """Buttons of a chart that zooms: what the script does, and what they say."""
 CODE = re.compile(r"`([^`]+)`")
 NAME = re.compile(r"[a-zA-Z0-9-]+")
+OWN_STYLE = re.compile(r"^(?:\.facts|\.answer|p\.)[^}]*\}", re.MULTILINE)
+"""Rules of the style for the answer; a notebook nests them."""
 
 
-def html(page: Page) -> str:
-    """The file of a report; half a character of UTF-16, which no file can hold, becomes `?`."""
+def html(page: Page, *, whole: bool = True) -> str:
+    """The file of a report, or what a notebook shows of it: the answer alone.
+
+    Half a character of UTF-16, which no file can hold, becomes `?`.
+    """
     names = [*(part.name for part in page.sections), *_chart_names(page)]
     assert len(names) == len({*names}), f"a name is given twice: {names}"
-    text = "\n".join(_document(page)) + "\n"
+    text = "\n".join(_document(page) if whole else _top(page)) + "\n"
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -97,10 +102,7 @@ def _document(page: Page) -> Iterator[str]:
     yield f"<header><h1>{escape(page.title)}</h1>"
     yield '<button type="button" id="theme">Light or dark</button></header>'
     yield '<main><section id="answer">'
-    yield f'<p class="answer">{escape(page.answer)}</p>'
-    if page.facts.facts:
-        yield from _html(page.facts)
-    yield from (block for one in page.certainty for block in _html(one))
+    yield from _answer(page)
     yield '</section><nav aria-label="Sections"><ul>'
     for part in page.sections:
         yield f'<li><a href="#{_name(part.name)}">{escape(part.title)}</a></li>'
@@ -111,6 +113,23 @@ def _document(page: Page) -> Iterator[str]:
     if any(_has_chart(part.blocks) for part in page.sections):
         yield f'<script type="text/plain" id="plotly">{_plotly()}</script>'
     yield f"<script>\n{_asset('page.js')}</script></body></html>"
+
+
+def _top(page: Page) -> Iterator[str]:
+    """The answer within a page of someone else, whose style it leaves alone."""
+    style = "\n".join(OWN_STYLE.findall(_asset("page.css")))
+    colours = "".join(f"--{name[1:]}:{one.light};" for name, one in COLOURS.items())
+    yield f'<div class="trainplan"><style>.trainplan {{ {colours}\n{style} }}</style>'
+    yield f"<strong>{escape(page.title)}</strong>"
+    yield from _answer(page)
+    yield "</div>"
+
+
+def _answer(page: Page) -> Iterator[str]:
+    yield f'<p class="answer">{escape(page.answer)}</p>'
+    if page.facts.facts:
+        yield from _html(page.facts)
+    yield from (block for one in page.certainty for block in _html(one))
 
 
 def _section(part: Section) -> Iterator[str]:

@@ -16,11 +16,16 @@ WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 """Of a command line: spaces in quotes part no words."""
 
 
-def answer(document: Mapping[str, object], page: Iterable[Part], *, as_json: bool) -> None:
-    """Print an answer as its public document or as a page, or give both to who listens."""
+def answer(
+    document: Mapping[str, object], page: Iterable[Part], *, as_json: bool, found: object = None
+) -> None:
+    """Print an answer as its public document or as a page, or give both to who listens.
+
+    `found`: its value, for programs.
+    """
     listener = LISTENER.get()
     if listener is not None:
-        listener.answered(document, map(drawn, page))
+        listener.answered(document, map(drawn, page), found)
     elif as_json:
         show_json(document)
     else:

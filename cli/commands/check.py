@@ -153,7 +153,8 @@ def command(
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     stated = notes(reading.job, measured) if found.estimate and reading.job else ()
-    answer(CheckDocument.of(found, stated).json(), screen(found, stated), as_json=as_json)
+    document, page = CheckDocument.of(found, stated).json(), screen(found, stated)
+    answer(document, page, as_json=as_json, found=found)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")

@@ -43,5 +43,5 @@ def command(
     remark_change(first, one, measured)
     remark_change(second, other, measured)
     document = CompareDocument.of(found).json()
-    answer(document, screen(found), as_json=as_json)
+    answer(document, screen(found), as_json=as_json, found=found)
     report.write(document)

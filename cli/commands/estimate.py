@@ -79,7 +79,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     side = Side(job, chosen, estimate)
     page = screen(estimate, side, notes, found, facts=facts, outer=outer, searched=searched)
     document = EstimateDocument.of(side, notes, found or (), facts, outer).json()
-    answer(document, page, as_json=as_json)
+    answer(document, page, as_json=as_json, found=estimate)
 
 
 def _with_sequence_parallel(

@@ -67,4 +67,4 @@ def command(
     remark_objective(plan, found)
     remark_change(plan, found, measured)
     document = ExplainDocument.of(explanation).json()
-    answer(document, screen(explanation), as_json=as_json)
+    answer(document, screen(explanation), as_json=as_json, found=explanation)

@@ -146,11 +146,8 @@ def command(
             folder = output_dir / one.folder
             for gone in write_folder(folder, one.files, stale=one.stale, force=force):
                 remark(f"removed {gone}")
-    page = _page(output_dir, launches)
-    if as_json:
-        answer(_document(output_dir, launches).json(), page, as_json=True)
-    else:
-        show(*page)
+    files = _document(output_dir, launches)
+    answer(files.json(), _page(output_dir, launches), as_json=as_json, found=files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +272,7 @@ def _show_keys(stated: KeyLines, *, as_json: bool) -> None:
         document = FilesDocument(
             runtime=stated.target, settings=stated.lines, lacking=stated.lacking, notes=stated.notes
         )
-        answer(document.json(), (lines, *page), as_json=True)
+        answer(document.json(), (lines, *page), as_json=True, found=document)
     else:
         echo(lines)
         show("", *page)

@@ -287,7 +287,7 @@ def _show(
     parts = [*page[:1], *([alongside] if alongside else []), *page[1:]]
     more = () if verbose else (MORE,)
     next_command = next_part(_next(plan, destination, trainer))
-    answer(document, [*parts, next_command, *more], as_json=destination.as_json)
+    answer(document, [*parts, next_command, *more], as_json=destination.as_json, found=plan)
     if destination.as_json and alongside:
         remark(alongside)
     destination.write(json_text(document))
@@ -335,7 +335,7 @@ def _choices(
     with _stopping(time_limit) as clock:
         result = unbeaten_by_any(job, pair, options, clock, question.measured)
     document = pareto_json(result)
-    answer(document, screen(result), as_json=destination.as_json)
+    answer(document, screen(result), as_json=destination.as_json, found=result)
     destination.write_report(document, question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
@@ -364,7 +364,7 @@ def _compare(
         else ()
     )
     parts = [*screen(found), *page]
-    answer(found.document.json(), parts, as_json=destination.as_json)
+    answer(found.document.json(), parts, as_json=destination.as_json, found=plan)
     if plan is None:
         click.get_current_context().exit(NOTHING_FITS)
     destination.write(json_text(plan_json(plan)))
@@ -397,7 +397,7 @@ def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:
 
 def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
     page = screen(result, all_tried=all_tried)
-    answer(InfeasibleDocument.of(result).json(), page, as_json=as_json)
+    answer(InfeasibleDocument.of(result).json(), page, as_json=as_json, found=result)
     if as_json and not all_tried:
         remark(NOT_TRIED)
     click.get_current_context().exit(NOTHING_FITS)

@@ -79,7 +79,7 @@ def command(
         swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
     document = SweepDocument.of(found.job, swept).json()
-    answer(document, screen(swept, found.job), as_json=as_json)
+    answer(document, screen(swept, found.job), as_json=as_json, found=swept)
     report.write(document)
     if not any(point.tokens_per_s for curve in swept.curves for point in curve.points):
         click.get_current_context().exit(NO_PLAN)

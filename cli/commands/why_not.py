@@ -14,10 +14,14 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, parse_choices, parse_layout, remark_change
+    from trainplan.costmodel.axes import AXES
     from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
     from trainplan.planner.comparisons import why_not
     from trainplan.planner.space import Choice
+
+NOT_NAMED = 4
+"""`recompute_modules`, its method and layers, `offload_modules`: unnamed where they are off."""
 
 
 @page("why-not", "plan why-not plan.json tp=8,vpp=2")
@@ -57,17 +61,21 @@ def command(
     with errors_of(plan), Clock(time_limit) as clock:
         reasons = why_not(case, found, request, clock, fields)
     remark_change(plan, found, measured)
-    answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)
+    document = WhyNotDocument.of(reasons).json()
+    answer(document, screen(reasons), as_json=as_json, found=reasons)
 
 
 def _fields(text: str) -> tuple[Choice, ...]:
     """Fields that a text names; none of a whole layout, and where no search is held to one.
+
+    A whole layout names all fields but those of what is recomputed and offloaded.
 
     Then it is asked about in a layout that is filled in as for an estimate: `stages=2+3*10`.
     """
     if "=" not in text or text.strip().startswith("@"):
         return ()
     try:
-        return parse_choices(text.split(","), ())[0]
+        choices = parse_choices(text.split(","), ())[0]
     except SpecError:
         return ()
+    return choices if len(choices) < len(AXES) - NOT_NAMED else ()

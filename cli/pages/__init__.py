@@ -18,6 +18,7 @@ progress_line: what a tuning run has just done.
 refusals: notes that say that the runtime cannot run a model, whatever the layout.
 screen: the page of an answer, by its class.
 step_end: traffic and update at the end of a simulated step, for a trace.
+top_of: the first screen of a plan's report.
 trace_text: a pipeline on the clock as a trace of Chrome.
 verify_page: what was run of a plan.
 written: the report of a document, as HTML.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from trainplan.cli.pages.parts.headline import refusals
     from trainplan.cli.pages.plan import baseline_text, next_part, notes_part
     from trainplan.cli.pages.profile import coverage_page
+    from trainplan.cli.pages.report.plan.page import top_of
     from trainplan.cli.pages.report.registry import written
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.pages.simulation import step_end

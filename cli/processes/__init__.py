@@ -4,8 +4,9 @@ follow_search: control-C is left to the search; where that was killed, its proce
 Process: another process, and the line to it.
 Processes: those that share the tasks of a search, as `planner.work` has them shared.
 ProcessResult: what came of a task: its result or its error.
+START: how a process starts.
 tried: what comes of some work, errors included.
 """
 
-from trainplan.cli.processes.process import Process, ProcessResult, follow_search, tried
+from trainplan.cli.processes.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.cli.processes.processes import Processes

@@ -1,7 +1,7 @@
 """One call, in the process begun for it: the command runs as it does for who types it."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,10 @@ from trainplan.cli.files import Looks
 from trainplan.cli.processes import follow_search, tried
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request
-from trainplan.cli.terminal import LISTENER, bug_line, json_text, named, one_line
+from trainplan.cli.serve.inline import invoke
+from trainplan.cli.terminal import LISTENER, bug_line, json_text, one_line
 from trainplan.costmodel.base import PlanError
 
-PLAN = "trainplan.cli.main:plan"
-"""The command line, by name: where processes are not forked, nothing of this one is there."""
 SHOWN_PARTS, SHOWN_LINES = 2, 30
 """Of the page that people read."""
 NOTE_EVERY_S = 0.2
@@ -79,19 +78,22 @@ class _Heard:
     lines: str = ""
     stated: float = field(default_factory=time.monotonic)
 
-    def answered(self, document: Mapping[str, object], page: Iterable[RenderableType]) -> None:
+    def answered(
+        self, document: Mapping[str, object], page: Iterable[RenderableType], found: object
+    ) -> None:
         """Keep the document and the first parts of the page."""
         self.document = json_text(document)
         shown = page_text(*islice(page, SHOWN_PARTS)).splitlines()
         more = ("...",) if len(shown) > SHOWN_LINES else ()
         self.lines = "\n".join((*shown[:SHOWN_LINES], *more))
 
-    def progressed(self, done: float, bound_s: float, best_s: float) -> None:
+    def progressed(self, done: float, bound_s: float, best_s: float) -> bool:
         """Tell the server, now and then."""
         now = time.monotonic()
         if now - self.stated >= NOTE_EVERY_S:
             self.stated = now
             self.line.send(Progress(done, bound_s, best_s))
+        return True
 
 
 def work(call: Call, line: Connection) -> None:
@@ -119,7 +121,7 @@ def _run(call: Call) -> str:
     """What is wrong, in one line; empty: nothing."""
     try:
         words = command_line(call.command, call.request, call.plans, call.folder, call.writable)
-        _invoke(_with(words, call.extra))
+        invoke(_with(words, call.extra))
     except click.exceptions.Exit:
         return ""
     except (click.ClickException, PlanError) as error:
@@ -127,13 +129,6 @@ def _run(call: Call) -> str:
     except Exception as error:  # noqa: BLE001 (a bug is said, and the server goes on)
         return bug_line(error)
     return ""
-
-
-def _invoke(words: Sequence[str]) -> None:
-    root = named(PLAN)
-    assert isinstance(root, click.Command)
-    with root.make_context("plan", list(words)) as context:
-        root.invoke(context)
 
 
 def _with(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:

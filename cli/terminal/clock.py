@@ -52,9 +52,9 @@ class Clock:
     def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Print a line now and then, or tell who listens."""
         listener, now = LISTENER.get(), self.seconds
-        if listener is not None:
-            listener.progressed(done, bound_s, best_s)
-        elif now >= self._next_s:
+        if listener is not None and listener.progressed(done, bound_s, best_s):
+            return
+        if now >= self._next_s:
             self._next_s = now + self._every_s
             remark(f"{now:.0f} s: {progress_text(done, bound_s, best_s)}")
 

@@ -1,4 +1,4 @@
-"""Who hears what a command says in the terminal's stead: a server that asks it for someone."""
+"""Who hears what a command says in the terminal's stead: a server, or a program."""
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
@@ -10,11 +10,13 @@ from rich.console import RenderableType
 class Listener(Protocol):
     """Hears the answer and the progress of a command."""
 
-    def answered(self, document: Mapping[str, object], page: Iterable[RenderableType]) -> None:
-        """Take the answer: its public document, and the page people read."""
+    def answered(
+        self, document: Mapping[str, object], page: Iterable[RenderableType], found: object
+    ) -> None:
+        """Take the answer: its public document, the page people read, and its value."""
 
-    def progressed(self, done: float, bound_s: float, best_s: float) -> None:
-        """Take note of a search, as `planner.work.Budget.report` does."""
+    def progressed(self, done: float, bound_s: float, best_s: float) -> bool:
+        """Take note of a search, as `Budget.report` of the planner; False leaves it to stderr."""
 
 
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)

@@ -2,6 +2,8 @@
 
 from pydantic import Field
 
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, Schedule
@@ -161,6 +163,19 @@ class Plan(Spec):
     assumed: tuple[Assumed, ...] = ()
     """Settings that the answer is priced with, the runtime's own defaults included."""
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """The answer in a line; `plan_json` has all of it."""
+        best, proof, memory = self.best, self.certificate, self.best.estimate.memory
+        on = [f"{one.word}={one.text(best.layout)}" for one in AXES if not one.is_off(best.layout)]
+        proved = "proved" if proof.optimal else f"gap {100 * proof.gap_fraction:.1f} %"
+        return (
+            f"<Plan {self.job.model.name} on {self.job.num_gpus} GPUs: {' '.join(on)}; "
+            f"{best.estimate.step_time_s:.4g} s a step, {memory.peak_reserved_bytes / GIB:.1f} of "
+            f"{memory.capacity_bytes / GIB:.1f} GiB, {proved}>"
+        )
+
+    __str__ = __repr__
 
     @property
     def fastest(self) -> Candidate:

@@ -19,6 +19,8 @@ from trainplan.cli.commands.doctor import LIBRARIES
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "examples" / "packaging"
 PACKAGES = {"cli", "planner", "profiler", "costmodel"}
+DOOR = {"__init__.py": "cli/python/__init__.py", "py.typed": "cli/py.typed"}
+"""Files of `trainplan` itself, and what they are in the repository."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,9 @@ def wheel(tmp_path_factory):
 
 
 def names(wheel):
-    return [name for name in wheel.namelist() if ".dist-info/" not in name]
+    """Files of the four packages."""
+    door = {f"trainplan/{name}" for name in DOOR}
+    return [n for n in wheel.namelist() if ".dist-info/" not in n and n not in door]
 
 
 def test_the_one_top_level_name_is_ours_and_holds_the_folders_of_the_repository(wheel):
@@ -39,14 +43,20 @@ def test_the_one_top_level_name_is_ours_and_holds_the_folders_of_the_repository(
     }
 
 
+def test_the_package_itself_is_a_copy_of_the_door_for_programs(wheel):
+    for name, path in DOOR.items():
+        assert wheel.read(f"trainplan/{name}") == (ROOT / path).read_bytes()
+
+
 def test_the_wheel_is_small(wheel):
     """An eighth of it is the script that a report embeds, packed closer than a wheel does."""
-    assert Path(wheel.filename).stat().st_size < 3.1e6
+    assert Path(wheel.filename).stat().st_size < 3.15e6
 
 
 def test_an_editable_installation_imports_the_folders_of_the_repository():
     links = {link.name: link.resolve() for link in (ROOT / ".editable" / "trainplan").iterdir()}
-    assert links == {package: ROOT / package for package in PACKAGES}
+    door = {name: ROOT / path for name, path in DOOR.items()}
+    assert links == {package: ROOT / package for package in PACKAGES} | door
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from trainplan.cli.blocks import Code, Folded, Page, Section
 from trainplan.cli.pages.report.plan.alternatives import alternatives_section
@@ -39,11 +40,16 @@ def plan_page(name: str, text: str, measured: Measured = NOTHING) -> Page:
         SpecError: The text is no plan of this version.
     """
     plan = plan_from_json(text)
+    return replace(top_of(plan), sections=tuple(_sections(plan, name, text, measured)))
+
+
+def top_of(plan: Plan) -> Page:
+    """The answer and its certainty alone."""
     return Page(
         title=f"{plan.job.model.name} on {plan.job.num_gpus:,} GPUs",
         answer=layout_line(plan.best.layout, plan.job.model),
         certainty=tuple(certainty(plan)),
-        sections=tuple(_sections(plan, name, text, measured)),
+        sections=(),
         facts=facts(plan),
     )
 

@@ -1,0 +1,1 @@
+../../cli/python/__init__.py
