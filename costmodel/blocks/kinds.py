@@ -277,28 +277,23 @@ def _layer(columns: Shapes, part: Part, norms: Module, host: Launches) -> Block:
     whole = under_power_limit(columns.machine, part, overlapped, host.sync_seconds)
     part = with_exposed(columns, whole, slots, host)
     alone = waits_for_exchange(columns)
-    forward, backward = part.forward, part.backward
-    wait = host.waiting_forward(forward.total - alone * forward.ep_comm)
-    behind = backward.total - alone * backward.ep_comm
-    wait_back = host.waiting_backward(behind)
-    recompute_forward = (
-        whole.forward - whole.tail if columns.traits.recompute.stops_early else whole.forward
-    )
-    chosen = *part.modules, norms
+    behind = part.backward.total - alone * part.backward.ep_comm
+    repeated = whole.forward - whole.tail if columns.traits.recompute.stops_early else whole.forward
+
+    def waiting(forward: PassSeconds) -> PassSeconds:
+        busy = forward.total - alone * forward.ep_comm
+        return forward + pass_seconds(size, host=host.waiting_forward(busy))
+
     return Block(
-        forward=part.forward + pass_seconds(size, host=wait),
-        backward=part.backward + pass_seconds(size, host=wait_back),
+        forward=waiting(part.forward),
+        backward=part.backward + pass_seconds(size, host=host.waiting_backward(behind)),
         weight=part.weight,
         saved_bytes=part.saved_bytes,
         modules=(
-            *map(host.launching, chosen),
-            *all_but_projections(columns, recompute_forward, part.saved_bytes),
+            *map(host.launching, (*part.modules, norms)),
+            *all_but_projections(columns, repeated, part.saved_bytes),
         ),
-        recompute_forward=recompute_forward
-        + pass_seconds(
-            size,
-            host=host.waiting_forward(recompute_forward.total - alone * recompute_forward.ep_comm),
-        ),
+        recompute_forward=waiting(repeated),
         host_ahead=host.ahead(behind),
     )
 
