@@ -137,12 +137,16 @@ class Explanation:
 
     @property
     def memory_binds(self) -> bool | None:
-        """Would more memory make it faster? None where no search says so, or one was cut short."""
+        """Would more memory make it faster? None where no search says so, or one was cut short.
+
+        Of a plan with uneven stages a proof for even ones says nothing: others were only tried.
+        """
         price = self.memory_price
         if price is not None and self.bought(price) > NOTICED_GAIN:
             return True
         statuses = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
-        return None if price is None or not CUT_SHORT.isdisjoint(statuses) else False
+        tried = CUT_SHORT if self.layout.stages is None else {*CUT_SHORT, "even"}
+        return None if price is None or not tried.isdisjoint(statuses) else False
 
 
 def explain(

@@ -227,6 +227,18 @@ def test_memory_is_not_said_to_be_enough_where_a_search_was_cut_short(explained,
     assert "time" not in memory_line(found)
 
 
+def test_a_proof_for_even_stages_says_nothing_of_memory_under_uneven_ones(explained):
+    def even(price):
+        return (
+            replace(price, status="even") if price.change in ("memory", "memory_tenth") else price
+        )
+
+    found = replace(explained, shadow_prices=tuple(map(even, explained.shadow_prices)))
+    assert found.memory_binds is False
+    uneven = found.layout.model_copy(update={"stages": stage_specs((1, 2, 2, 1))})
+    assert replace(found, layout=uneven).memory_binds is None
+
+
 def test_the_step_of_memory_is_two_gib_and_its_text_says_so(job, plan):
     case = Case(job, SearchOptions())
     prices = shadow_prices(case, plan.best.layout, plan.best.estimate.step_time_s, Steps(0))
