@@ -5,6 +5,7 @@ are alike, a group a node group, a kind one of blocks, a boundary lies between t
 """
 
 from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,8 @@ def objects(values: Iterable[tuple[object, ...] | None]) -> ObjectColumn:
 
 LARGEST_LOOKED_UP = 1 << 20
 """A table of so many values is as fast as a sort of few; micro batches may be far more."""
+FEW = 1 << 12
+"""Codes so small are looked up without closing their gaps first."""
 
 
 def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
@@ -54,22 +57,31 @@ def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
     if len(code) == 1:
         return code, code
     for column in columns:
-        place, count = _places(column)
-        code, size = _places(code * count + place)
+        place, count = _places(column, FEW)
+        code, size = code * count + place if size > 1 else place, size * count
+        if size > FEW:
+            code, size = _places(code)
+    code, size = _places(code)
     row = np.zeros(size, dtype=np.int64)
     row[code] = np.arange(len(code))
     return row, code
 
 
-def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
-    """Place of each value among the distinct values in ascending order, and their number."""
-    if values.dtype != np.int64 or values.max(initial=-1) > LARGEST_LOOKED_UP:
+def _places(values: IntColumn | FloatColumn, few: int = 0) -> tuple[IntColumn, int]:
+    """Place of each value among the distinct values in ascending order, and their number.
+
+    Integers below `few` are their own places: some numbers may then have no value.
+    """
+    largest = values.max(initial=-1) if values.dtype == np.int64 else np.inf
+    if largest > LARGEST_LOOKED_UP:
         found, places = np.unique(values, return_inverse=True)
         return places, len(found)
-    present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)
+    if largest < few:
+        return cast("IntColumn", values), int(largest) + 1
+    present = np.zeros(int(largest) + 1, dtype=bool)
     present[values] = True
     place = np.cumsum(present) - 1
-    return place[values], int(present.sum())
+    return place[values], int(place[-1]) + 1 if len(place) else 0
 
 
 def nondominated(rows: IntMatrix | FloatColumn) -> IntColumn:

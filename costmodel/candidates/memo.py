@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from operator import is_
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from trainplan.costmodel.candidates.context import Candidates
@@ -75,17 +76,24 @@ def remembered(
     """Keep what a formula says of one row, for layouts that come one by one.
 
     An answer depends on the columns that were read for it, whichever these are, and on the
-    identity of the other arguments. A table of many rows costs the same numpy calls as one row, so
-    there nothing is looked up. Answers are shared: nobody writes to them, and none keeps its table.
+    identity of the other arguments. Of many rows the last answer is kept, for the same table.
+    Answers are shared: nobody writes to them.
     """
     answers = _Branch("")
     number = count()
+    last = _Answer(None, ())
 
     def remembering(candidates: Candidates, /, *others: P.args, **named: P.kwargs) -> T:
+        nonlocal last
         table = candidates.table
-        if len(table) != 1 or named:
+        if named:
             return formula(candidates, *others, **named)
         job, machine, traits = candidates.job, candidates.machine, candidates.traits
+        if len(table) != 1:
+            by, kept = (table, job, machine, traits, *others), last
+            if len(by) != len(kept.known_by) or not all(map(is_, by, kept.known_by)):
+                last = kept = _Answer(formula(candidates, *others, **named), by)
+            return cast("T", kept.of)
         key = (id(job), id(machine), id(traits), *map(id, others))
         at = answers.get(key)
         while type(at) is _Branch:

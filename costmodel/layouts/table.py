@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
 
@@ -157,7 +157,7 @@ class LayoutTable:
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
         """The rows picked by an index or a mask."""
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # counted once for all columns
-        return LayoutTable(*(column[rows] for column in COLUMNS(self)))
+        return LayoutTable(*map(itemgetter(rows), COLUMNS(self)))
 
     def batches(self, most: int) -> list[LayoutTable]:
         """The rows in order, so many at most in each table."""

@@ -5,8 +5,6 @@ communicators, context and allocator. `rank` adds them up for every pipeline ran
 
 block_params: parameters of every kind of block on one rank, no adapters.
 BlockParams: parameters of one block on one rank, before ZeRO sharding.
-head_bytes: logits, their fp32 copy and gradient while the loss runs, of all tokens or of one
-    tile.
 held_params: parameters of every kind of block on one rank, and those of them that are trained.
 layer_backward_bytes: largest gradient inside a layer, and the gathered layer input under sequence
     parallelism.
@@ -56,4 +54,4 @@ from trainplan.costmodel.memory.states import (
 from trainplan.costmodel.memory.tower import tower_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.memory.trained import held_params, of_trained
-from trainplan.costmodel.memory.transients import head_bytes, layer_backward_bytes
+from trainplan.costmodel.memory.transients import layer_backward_bytes

@@ -89,6 +89,8 @@ class MemoryTable:
     """What the allocator keeps beside its peak and would give back before a run fails."""
     in_loss: ClassRows
     """1 where a rank is fullest in the loss, not in the backward pass of a layer."""
+    logits: FloatColumn
+    """`head_bytes` of a rank that has the head."""
 
     @property
     def offloadable(self) -> ClassRows:
@@ -180,7 +182,8 @@ def rank_memory(
     job, traits, table = candidates.job, candidates.traits, candidates.table
     tokens = _tokens(candidates)
     own = held.with_gradients
-    loss = ranks.head * head_bytes(candidates, tokens)
+    logits = head_bytes(candidates, tokens)
+    loss = ranks.head * logits
     layer = backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens)
     moment = np.maximum(loss, layer) + ranks.head * waiting_loss_bytes(candidates, tokens)
     first_kept = embedding_kept_bytes(job, traits, table)
@@ -222,6 +225,7 @@ def rank_memory(
         follows=gradients_follow(traits, table),
         cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
         in_loss=np.where(loss > layer, 1.0, 0.0),
+        logits=logits,
     )
     copies = update_copy_bytes(candidates, held)
     if copies.any() or made_anew(candidates).any():

@@ -211,7 +211,7 @@ def _work(parts: Sequence[Priced], group: IntColumn, pipelines: Sequence[Pipelin
 
 
 def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
-    whole = ("outside_bytes", "off_device", "follows")
+    whole = ("outside_bytes", "off_device", "follows", "logits")
     names = [f.name for f in fields(MemoryTable) if f.name not in whole]
     columns = {name: picked([getattr(p.memory, name) for p in parts], group) for name in names}
     return MemoryTable(
@@ -219,6 +219,7 @@ def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
         outside_bytes=np.max([p.memory.outside_bytes for p in parts], axis=0),
         off_device=reduce(lambda a, b: a.fullest(b), (p.memory.off_device for p in parts)),
         follows=parts[0].memory.follows,
+        logits=parts[0].memory.logits,
     )
 
 

@@ -26,7 +26,7 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.memory import RESERVE_FACTOR, head_bytes, workspace_bytes
+from trainplan.costmodel.memory import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.program import EQUAL, most_held, placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import Priced
@@ -238,9 +238,7 @@ def _free_bytes(
     Source: as `costmodel.memory.rank`; the rank with the head holds its logits in any split.
     """
     allocated = (memory_bytes - priced.memory.outside_bytes[rows]) / RESERVE_FACTOR
-    job, table = priced.job, priced.table
-    tokens = table.micro_batch_size * job.training.seq_length / table.cp
-    head = head_bytes(priced, tokens)[rows] + workspace_bytes(job, priced.traits)
+    head = priced.memory.logits[rows] + workspace_bytes(priced.job, priced.traits)
     transients = priced.memory.transients[:, rows].min(axis=0)
     transients = np.maximum(transients, ends[1][:, None] * head)
     state = costs.state_bytes[[EMBEDDING, HEAD]][:, rows]

@@ -64,11 +64,23 @@ def test_an_answer_is_that_of_its_context_and_of_its_other_arguments(small_job):
     assert len(calls) == 3
 
 
-def test_tables_of_many_rows_are_never_kept_and_answers_keep_no_table(small_job):
-    found, calls = counted(lambda candidates: candidates.table)
-    one = small_job(tp=2)
+def test_of_many_rows_the_last_answer_alone_is_kept(small_job):
+    found, calls = counted(lambda candidates, number: (len(candidates.table), *number))
+    one, first, second = small_job(tp=2), [1], [2]
     both = one.with_table(LayoutTable.concat([one.table, one.table]))
-    assert len(found(both)) == len(found(both)) == len(calls) == 2
+    alike = one.with_table(LayoutTable.concat([one.table, one.table]))
+    other = replace(both, machine=replace(both.machine, num_gpus=7))
+    assert found(both, first) == found(both, first) == (2, 1)
+    assert len(calls) == 1
+    assert found(both, second) == (2, 2)
+    for known, given in enumerate((both, alike, both, other), start=3):
+        assert found(given, first) == (2, 1)
+        assert len(calls) == known
+
+
+def test_answers_of_one_row_keep_no_table(small_job):
+    found, _ = counted(lambda candidates: candidates.table)
+    one = small_job(tp=2)
     with pytest.raises(TypeError, match="tp is read of a layout whose answer is remembered"):
         found(one).replaced(cp=one.table.cp).tp  # noqa: B018 (to read is what is tested)
     with pytest.raises(AttributeError, match="no_column"):

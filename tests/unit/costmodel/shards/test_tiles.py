@@ -11,7 +11,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.memory import head_bytes
+from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.shards import mlp_tiles
 from trainplan.costmodel.step import price
