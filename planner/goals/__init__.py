@@ -32,24 +32,31 @@ wants_uneven: is no even split an answer?.
 with_simpler: finalists, and even layouts within the slack that are as simple as any.
 """
 
-from trainplan.planner.goals.after_even import check_uneven
-from trainplan.planner.goals.answer import answer, uses_all_nodes
-from trainplan.planner.goals.context import SearchContext, UntilFeasible
-from trainplan.planner.goals.disaggregated import check_disaggregated, disaggregated_tower
-from trainplan.planner.goals.pareto import (
-    Objective,
-    Pareto,
-    ParetoDocument,
-    Point,
-    pareto,
-    pareto_json,
-)
-from trainplan.planner.goals.part_alone import (
-    PART_ALONE,
-    part_alone,
-    part_text,
-    time_before_part,
-)
-from trainplan.planner.goals.reach import Reached, too_late
-from trainplan.planner.goals.simplest import roomy, time_before_ties, with_simpler
-from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.goals.after_even import check_uneven
+    from trainplan.planner.goals.answer import answer, uses_all_nodes
+    from trainplan.planner.goals.context import SearchContext, UntilFeasible
+    from trainplan.planner.goals.disaggregated import check_disaggregated, disaggregated_tower
+    from trainplan.planner.goals.pareto import (
+        Objective,
+        Pareto,
+        ParetoDocument,
+        Point,
+        pareto,
+        pareto_json,
+    )
+    from trainplan.planner.goals.part_alone import (
+        PART_ALONE,
+        part_alone,
+        part_text,
+        time_before_part,
+    )
+    from trainplan.planner.goals.reach import Reached, too_late
+    from trainplan.planner.goals.simplest import roomy, time_before_ties, with_simpler
+    from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven
+else:
+    __getattr__ = door(__name__)

@@ -22,12 +22,19 @@ synthesise: the fastest order found before the deadline, and how much faster ano
 UNITS: of a whole step, in which orders of nodes are compared.
 """
 
-from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
-from trainplan.planner.solvers.expert_packing import pack_experts
-from trainplan.planner.solvers.layer_assignment import ROUNDING, Counts, LayerAssignment, solve
-from trainplan.planner.solvers.linear import Matrix, load_solvers
-from trainplan.planner.solvers.nodes.order_bound import least_seconds
-from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
-from trainplan.planner.solvers.nodes.placement import MOST_NODES, UNITS, proved_order
-from trainplan.planner.solvers.schedules.instance import Problem
-from trainplan.planner.solvers.schedules.solve import synthesise
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
+    from trainplan.planner.solvers.expert_packing import pack_experts
+    from trainplan.planner.solvers.layer_assignment import ROUNDING, Counts, LayerAssignment, solve
+    from trainplan.planner.solvers.linear import Matrix, load_solvers
+    from trainplan.planner.solvers.nodes.order_bound import least_seconds
+    from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
+    from trainplan.planner.solvers.nodes.placement import MOST_NODES, UNITS, proved_order
+    from trainplan.planner.solvers.schedules.instance import Problem
+    from trainplan.planner.solvers.schedules.solve import synthesise
+else:
+    __getattr__ = door(__name__)

@@ -25,19 +25,26 @@ try_siblings: split those siblings of an answer that look fastest, if there is o
 UnevenSearch: one run for splits on equal nodes.
 """
 
-from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.bounds.recompute import EvenLayouts
-from trainplan.planner.stages.contexts import SplitContext
-from trainplan.planner.stages.groups_search import HeterogeneousResult, HeterogeneousSearch
-from trainplan.planner.stages.heuristics import try_near, try_siblings
-from trainplan.planner.stages.problem.of_layouts import stage_problems
-from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
-from trainplan.planner.stages.solve.listed import polished
-from trainplan.planner.stages.solve.recompute import (
-    ByStage,
-    best_by_stage,
-    by_stage,
-    simulated_choice,
-)
-from trainplan.planner.stages.tasks import SplitMember
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.stages.bounds.mean_paths import PathPool
+    from trainplan.planner.stages.bounds.recompute import EvenLayouts
+    from trainplan.planner.stages.contexts import SplitContext
+    from trainplan.planner.stages.groups_search import HeterogeneousResult, HeterogeneousSearch
+    from trainplan.planner.stages.heuristics import try_near, try_siblings
+    from trainplan.planner.stages.problem.of_layouts import stage_problems
+    from trainplan.planner.stages.problem.problem import StageProblem
+    from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
+    from trainplan.planner.stages.solve.listed import polished
+    from trainplan.planner.stages.solve.recompute import (
+        ByStage,
+        best_by_stage,
+        by_stage,
+        simulated_choice,
+    )
+    from trainplan.planner.stages.tasks import SplitMember
+else:
+    __getattr__ = door(__name__)

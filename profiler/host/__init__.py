@@ -21,22 +21,29 @@ usable_cores: cores that containers and job schedulers leave to this process.
 visible_gpus: the GPUs of this machine.
 """
 
-from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
-from trainplan.profiler.host.machine import (
-    IN_MEMORY,
-    file_system,
-    this_host,
-    this_software,
-    usable_cores,
-)
-from trainplan.profiler.host.meter import Meter, Reading, gpu_meter
-from trainplan.profiler.host.probe import (
-    NOISE,
-    SpeedProbe,
-    State,
-    changes,
-    contention_now,
-    slow_ranks,
-    speed_probe,
-)
-from trainplan.profiler.host.visible import visible_gpus
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
+    from trainplan.profiler.host.machine import (
+        IN_MEMORY,
+        file_system,
+        this_host,
+        this_software,
+        usable_cores,
+    )
+    from trainplan.profiler.host.meter import Meter, Reading, gpu_meter
+    from trainplan.profiler.host.probe import (
+        NOISE,
+        SpeedProbe,
+        State,
+        changes,
+        contention_now,
+        slow_ranks,
+        speed_probe,
+    )
+    from trainplan.profiler.host.visible import visible_gpus
+else:
+    __getattr__ = door(__name__)

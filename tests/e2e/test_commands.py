@@ -118,6 +118,13 @@ def test_a_help_page_imports_nothing_that_answers(path: tuple[str, ...]):
     assert not ours_that_answer(found)
 
 
+def test_a_search_imports_no_optional_library_and_nothing_that_measures():
+    found = imported_by("search", *TINY)
+    assert not found & {"torch", "plotly", "ortools", "pulp", "scipy", "matplotlib"}
+    other_work = ("profiler.launch", "profiler.train", "profiler.trials", "solvers.schedules")
+    assert not [name for name in found if any(one in name for one in other_work)]
+
+
 def test_the_doctor_imports_no_planner():
     found = imported_by("doctor")
     assert not found & (set(HEAVY) - {"rich"})
