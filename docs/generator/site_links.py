@@ -30,7 +30,7 @@ LINK = re.compile(
 )
 IN_CELL = re.compile(r"`[^`]+`")
 OPTION = re.compile(r"^\| `((?:-\w, )?--[\w-]+) ([^`]+)`")
-CONSOLE = re.compile(r"^```console$.*?^```$", re.MULTILINE | re.DOTALL)
+COMMANDS = re.compile(r"^```(?:bash|console|text)$.*?^```$", re.MULTILINE | re.DOTALL)
 COLUMNS = 100
 """Of a block of code that are seen on a screen of 1280 pixels."""
 CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
@@ -88,16 +88,16 @@ def for_the_site(text: str, path: str) -> str:
 
     lines = _outside_code(text, moved).split("\n")
     cells = (_cells_as_typed(line) if line.startswith("| ") else line for line in lines)
-    return CONSOLE.sub(_whole_commands, CUTS.sub(r"\1", "\n".join(cells)))
+    return COMMANDS.sub(_whole_commands, CUTS.sub(r"\1", "\n".join(cells)))
 
 
 def _whole_commands(block: re.Match[str]) -> str:
-    """A console block whose commands are whole on a screen: long ones go on in the next line."""
+    """A block of commands that are whole on a screen: long ones go on in the next line."""
     return "\n".join(map(_continued, block[0].split("\n")))
 
 
 def _continued(line: str) -> str:
-    if len(line) <= COLUMNS or not line.startswith(("$ ", "    --")) or " # " in line:
+    if len(line) <= COLUMNS or not line.startswith(("$ ", "plan ", "    --")) or " # " in line:
         return line
     first, *options = re.split(r" (?=--)", line)
     lines = [first]
