@@ -55,8 +55,8 @@ def command(
     found = load_written(plan)
     if placement is not None and not places_experts(found.job, found.layout):
         raise SpecError(
-            "--placement: the plan has no experts of unequal rows on several ranks: plan with "
-            "--option routing=FILE and ep > 1, or leave it out"
+            "--placement: the plan does not know which experts are popular, or has them on one "
+            "rank: plan with --option routing=FILE and ep > 1, or leave it out"
         )
     case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock, Processes(workers) as processes:

@@ -210,4 +210,4 @@ def test_a_placement_of_experts_is_written_or_refused_by_what_is_missing(folder,
     assert sorted(line.split(",")[1:], key=int) == list(map(str, range(128)))
     refused(plan("explain", path, "--placement", made), "exists")
     none = plan("explain", plan_file, "--placement", folder / "none.csv")
-    refused(none, "the plan has no experts of unequal rows on several ranks")
+    refused(none, "the plan does not know which experts are popular, or has them on one rank")
