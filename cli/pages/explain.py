@@ -100,7 +100,8 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     yield text
     yield job_line(found.job)
     if found.ranking:
-        yield ranking_line(found.ranking)
+        untried = sum(one.status == "untried" for one in found.shadow_prices)
+        yield ranking_line(found.ranking, untried)
     cost = f"Largest cost after the work itself: {largest_cost(found.estimate)}."
     yield stacked(terms_table(found.estimate), *idle_lines(found.estimate), cost)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
@@ -121,11 +122,13 @@ def explain_page(found: Explanation) -> Iterator[Part]:
     yield from _rivals(found)
 
 
-def ranking_line(ranking: Sequence[Bought]) -> str:
-    """What buys most, in days of the run where its length is known."""
+def ranking_line(ranking: Sequence[Bought], untried: int = 0) -> str:
+    """What buys most, in days of the run where its length is known, and how much is not known."""
     shown = "; ".join(map(_bought, ranking[:SHOWN_BOUGHT]))
     more = len(ranking) - SHOWN_BOUGHT
-    return f"What buys most: {shown}{f'; {more} more below' if more > 0 else ''}."
+    rest = [f"{more} more below"] * (more > 0)
+    rest += [f"{untried} not searched anew: time limit"] * (untried > 0)
+    return f"What buys most: {'; '.join([shown, *rest])}."
 
 
 def _bought(one: Bought) -> str:
