@@ -273,6 +273,6 @@ def check_sizes(mixers: set[Mixer], given: set[str]) -> None:
         users = [mixer for mixer, name in SIZES.items() if name == field]
         if not mixers.intersection(users):
             raise ValueError(
-                f"{field} is given but no layer has mixer {' or '.join(users)}; say which have, "
+                f"{field} is given but no layer has mixer {' or '.join(users)}; list which have, "
                 "or leave it out"
             )

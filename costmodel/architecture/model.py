@@ -231,7 +231,8 @@ class ModelSpec(Spec):
         if count == values.get("num_hidden_layers"):
             return rest | {"mixer": "sliding_attention"}
         raise ValueError(
-            "num_sliding_window_layers does not say which layers slide: list every layer in layers"
+            "num_sliding_window_layers does not name the layers that slide: list every layer in "
+            "layers"
         )
 
     trained: Trained | None = None
@@ -272,7 +273,7 @@ class ModelSpec(Spec):
                 )
         if self.moe and (self.moe.first_k_dense_replace or self.moe.moe_layer_freq > 1):
             raise ValueError(
-                "layers says which layers have experts: leave first_k_dense_replace and "
+                "layers lists which layers have experts: leave first_k_dense_replace and "
                 "moe_layer_freq out"
             )
         return self

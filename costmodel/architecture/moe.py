@@ -63,7 +63,7 @@ class MoeSpec(Spec):
         if isinstance(value, float) and value != int(value):
             raise ValueError(
                 f"{value:g} is a mean and the router chooses a whole number: write that here, and "
-                f"mean_experts_per_tok: {value:g} beside it"
+                f"mean_experts_per_tok: {value:g} with it"
             )
         return value
 
@@ -110,7 +110,7 @@ class MoeSpec(Spec):
 
     @property
     def counted_router_bias(self) -> int:
-        """Parameters of a router beside its product; a balancing bias is a buffer of the class.
+        """Parameters of a router with its product; a balancing bias is a buffer of the class.
 
         Source: transformers 5.24, `e_score_correction_bias` of `modeling_deepseek_v3.py` and 23
         more; Megatron Core `moe/router.py`, expert_bias.

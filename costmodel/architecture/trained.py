@@ -175,7 +175,7 @@ def complaint(model: ModelSpec) -> str | None:
             f"layers 0 to {model.num_hidden_layers - 1}"
         )
     if trained.adapts and model.tower and model.tower.frozen != "all":
-        return "trained: adapters stand beside a frozen tower alone: add --tower frozen=all"
+        return "trained: adapters need a frozen tower: add --tower frozen=all"
     if trained.method != "lora" and any(kind.own_weights is not None for kind in model.kinds):
         return f"trained: layers with the weights of an earlier one take no {trained.method}"
     there = {name for kind in model.kinds for name in projections(kind)}

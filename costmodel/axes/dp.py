@@ -118,7 +118,7 @@ def shards_divide_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "shard zero_stage dp_replicate replicas_share_optimizer hpz cp dp",
-    "shard is for what zero_stage and dp_replicate cannot say: leave these, and hpz, out, or shard",
+    "shard is for what zero_stage and dp_replicate cannot do: leave these, and hpz, out, or shard",
     "derived: one layout has one name",
 )
 def shard_has_one_name(job: Job, table: LayoutTable) -> BoolColumn:

@@ -24,7 +24,7 @@ from trainplan.costmodel.shards import mlp_tiles
 
 @rule(
     "offload_optimizer offload_tier offload_stride",
-    "offload.tier and stride say how an offloaded optimizer is kept: give offload.optimizer > 0, "
+    "offload.tier and stride set how an offloaded optimizer is kept: give offload.optimizer > 0, "
     "or leave them out",
     "derived; without an offloaded share nothing lies on the tier",
 )
@@ -38,7 +38,7 @@ def update_is_offloaded(job: Job, table: LayoutTable) -> BoolColumn:
     "offload_tier offload_parameters offload_checkpoints",
     "nothing is kept on drives that are not known: give every node group of the cluster "
     "host.drives with tb, read_gb_per_s and write_gb_per_s, or use cpu",
-    "derived; neither the time nor the space of an unknown drive can be said",
+    "derived; neither the time nor the space of an unknown drive is known",
 )
 def nodes_have_drives(job: Job, table: LayoutTable) -> BoolColumn:
     """What lies on drives needs some in every node."""

@@ -233,7 +233,7 @@ def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:
         "precision": (calibration.precision, job.training.precision),
     }
     found += [
-        f"calibrated on {name} {measured}, asked for {wanted}: a part of the speed is carried over"
+        f"calibrated on {name} {measured}, requested {wanted}: a part of the speed is carried over"
         for name, (measured, wanted) in pairs.items()
         if measured != wanted
     ]

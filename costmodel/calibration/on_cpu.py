@@ -35,7 +35,7 @@ def precision_note(cluster: ClusterSpec, measured: Measured) -> str:
         return "precision fp32: no product was measured in bf16, and no unit for it is known here"
     return (
         f"precision fp32: no product was measured in bf16, for which the processor has "
-        f"{' and '.join(units)}: `plan profile --precision bf16` tells whether it is faster"
+        f"{' and '.join(units)}: `plan profile --precision bf16` measures whether it is faster"
     )
 
 

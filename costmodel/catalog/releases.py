@@ -53,7 +53,7 @@ class Release(Spec):
         month, stated = _month(stated), shortened(stated)
         if not month:
             yield (
-                f"release {stated!r} is not known: priced as {self.text}, the newest; say a "
+                f"release {stated!r} is not known: priced as {self.text}, the newest; give a "
                 "container (26.04), a version of Megatron Core (0.17) or a month (2026-05)"
             )
         elif month != self.container:

@@ -105,7 +105,7 @@ SUBGROUPS_POLICY = deepspeed_offload_policy(3, pipelined=True, subgroup_params=1
 
 ZERO_OFFLOAD = Method(
     name="zero-offload",
-    what="optimizer and gradients on the host, Adam on its CPUs, copies out beside backward passes",
+    what="optimizer and gradients on the host, Adam on its CPUs, copies out during backward passes",
     source="Ren et al., ZeRO-Offload, arXiv:2101.06840",
     policy=ZERO_OFFLOAD_POLICY,
     placed=lambda p: Placement(optimizer=1.0, delayed=p.delayed),
@@ -119,7 +119,7 @@ METHODS = {
         replace(
             ZERO_OFFLOAD,
             name="zero-offload-delayed",
-            what="as zero-offload, its update beside the next step's passes: changes the training",
+            what="as zero-offload, its update during the next step's passes: changes the training",
             placed=lambda p: Placement(optimizer=1.0, delayed=True),
             runtime=None,
         ),
@@ -162,7 +162,7 @@ METHODS = {
         ),
         Method(
             name="fuyou",
-            what="Adam of a layer beside the backward pass of the next; activations swapped to "
+            what="Adam of a layer during the backward pass of the next; activations swapped to "
             "drives",
             source="Liao et al., Fuyou, arXiv:2403.06504",
             policy=FUYOU_POLICY,
@@ -177,7 +177,7 @@ METHODS = {
         ),
         Method(
             name="ssdtrain",
-            what="activations to drives beside the forward pass, back ahead of the backward pass",
+            what="activations to drives during the forward pass, back ahead of the backward pass",
             source="Wu et al., SSDTrain, arXiv:2408.10013",
             policy=ZERO_3,
             placed=lambda p: Placement(

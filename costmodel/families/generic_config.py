@@ -271,7 +271,7 @@ def by_fields(config: HfConfig) -> ModelSpec:
     for name in LAYER_NORM:
         if config.has(name):
             raise UnsupportedError(
-                f"{config.where} is of no known family, and '{config.path}{name}' speaks of a "
+                f"{config.where} is of no known family, and '{config.path}{name}' implies a "
                 "LayerNorm, whose biases no field gives: write a YAML file (`plan catalog models "
                 "--template`)"
             )
@@ -283,7 +283,7 @@ def by_fields(config: HfConfig) -> ModelSpec:
         named = ", ".join(f"'{name}' = {shown(config.values[name])}" for name in unknown[:3])
         more = len(unknown) - 3
         raise UnsupportedError(
-            f"{config.where} is of no known family, and what it says with {named}"
+            f"{config.where} is of no known family, and its field {named}"
             + (f" and {more} more" if more > 0 else "")
             + " is not understood: write a YAML file (`plan catalog models --template`)"
         )
@@ -308,7 +308,7 @@ def _check_unstated(config: HfConfig) -> None:
     for one, other, open_question in UNSTATED:
         if config.has(one) and config.has(other):
             raise UnsupportedError(
-                f"{config.where} is of no known family, and '{config.path}{one}' beside '{other}' "
+                f"{config.where} is of no known family, and '{config.path}{one}' with '{other}' "
                 f"leaves open {open_question}: write a YAML file (`plan catalog models --template`)"
             )
 

@@ -66,7 +66,7 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     notes: list[str] = []
     if thinker := file.with_defaults({THINKER: None}).optional_section(THINKER):
         file = replace(thinker, model_type=_model_type(thinker.values))
-        notes.append("the thinker alone: what speaks is left out")
+        notes.append("the thinker alone: the speech output is left out")
     seeing = has_tower(file)
     section = None if seeing else _text_section(file)
     left_out = None if seeing else _left_out(file, section)
@@ -84,8 +84,8 @@ def read_config(config: Mapping[str, object], name: str) -> Reading:
     _layer_types_fit(file, model)
     if model.read_by_fields:
         notes.append(
-            f"model_type '{file.model_type}' has no file of its own: it was read by its fields, "
-            "as a Llama is built where they say nothing; norms of heads and biases that no field "
+            f"model_type '{file.model_type}' has no file of its own: it was read by its "
+            "fields, as a Llama where they are absent; norms of heads and biases that no field "
             "names are not counted"
         )
     ignored = tuple(sorted(not_understood(file)))
@@ -139,7 +139,7 @@ def _model_type(config: Mapping[str, object]) -> str:
     model_type = config.get("model_type")
     if model_type is None:
         raise SpecError(
-            "config.json lacks 'model_type', which says how to read it: add it, "
+            "config.json lacks 'model_type', which decides how to read it: add it, "
             "for instance 'llama'"
         )
     if not isinstance(model_type, str):

@@ -186,7 +186,7 @@ class RuntimeOptions(Spec):
         if self.routing and self.routing.kind == "load" and not without:
             raise ValueError(
                 f"routing={self.routing} states the rows that are computed: leave out "
-                "moe_capacity_factor, or say how tokens choose"
+                "moe_capacity_factor, or state how tokens choose"
             )
         return self
 
@@ -253,7 +253,7 @@ class TrainingSpec(Spec):
     @model_validator(mode="after")
     def _rows_hold_the_sequences(self) -> Self:
         if self.lengths is None and self.packing != "none":
-            raise ValueError(f"packing={self.packing} needs lengths: say how long sequences are")
+            raise ValueError(f"packing={self.packing} needs lengths: state how long sequences are")
         longest = self.lengths.longest if self.lengths else 0
         if longest > self.seq_length:
             raise ValueError(

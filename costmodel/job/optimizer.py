@@ -42,7 +42,7 @@ class OptimizerSpec(Spec):
             key, equals, value = part.partition("=")
             if not equals or key not in cls.SETTINGS or key in values:
                 raise SpecError(
-                    f"optimizer {text!r}: after {name}: stand {' and '.join(cls.SETTINGS)}, "
+                    f"optimizer {text!r}: after {name}: come {' and '.join(cls.SETTINGS)}, "
                     f"each once, such as {name}:rank=256; {part!r} is none"
                 )
             values[key] = value

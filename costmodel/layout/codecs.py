@@ -231,7 +231,7 @@ class Stages(Codec):
             return None
         if text in ("uneven", "free"):
             raise SpecError(
-                f"layout field {name}={text}: say how many layers every virtual stage has, such as "
+                f"layout field {name}={text}: give the layers of every virtual stage, such as "
                 f"{name}=13*8+12, or even; `--fix {name}=uneven` of a search finds them"
             )
         stages: list[dict[str, int]] = []

@@ -245,7 +245,7 @@ class Layout(Spec):
         same = shard.by_stage(ranks)
         for name, value in said.items():
             if values.get(name, value) not in (value, (same or {}).get(name)):
-                raise ValueError(f"shard = {shard.text} says who shares what: leave {name} out")
+                raise ValueError(f"shard = {shard.text} states who shares what: leave {name} out")
         whole = {**values, "shard": shard, **said}
         return {**whole, "shard": None, **same} if same else whole
 

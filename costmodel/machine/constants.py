@@ -196,8 +196,8 @@ def _rails(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenan
         )
     if domain != first.domain_gpus(catalog.device(first)):
         raise SpecError(
-            f"groups of cluster {cluster.name!r} have scale-up domains of unlike size, so no rail "
-            "joins them: leave out `network: rail-only`"
+            f"groups of cluster {cluster.name!r} have scale-up domains of different size, so no "
+            "rail joins them: leave out `network: rail-only`"
         )
     trace.append(
         Provenance(

@@ -87,7 +87,7 @@ def host_notes(layout: Layout, profile: Profile | None) -> tuple[str, ...]:
     deep = "nvme" in (offload.tier if offload.optimizer else None, offload.parameters)
     if deep and any(drive_bytes_per_second(way, points) is None for way in DRIVE_WAYS):
         found.append(
-            "drive not measured: as the cluster says; `plan profile --only drive --scratch "
+            "drive not measured: as the cluster states; `plan profile --only drive --scratch "
             "DIRECTORY` has it"
         )
     return tuple(found)

@@ -128,12 +128,12 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
     across = any(isinstance(p, CollectivePoint) and p.ranks > p.per_node for p in profile.points)
     if nodes > profile.num_nodes and across:
         found.append(
-            f"measured on {profile.num_nodes} nodes, asked for {nodes}: start times of collectives "
+            f"measured on {profile.num_nodes} nodes, requested {nodes}: start times of collectives "
             "are assumed to grow with the logarithm of the nodes, the bandwidth of a NIC to hold"
         )
     elif nodes > profile.num_nodes:
         found.append(
-            f"measured on {profile.num_nodes} node{'s' * (profile.num_nodes > 1)}, asked for "
+            f"measured on {profile.num_nodes} node{'s' * (profile.num_nodes > 1)}, requested "
             f"{nodes}: links between nodes are assumed as in the catalog"
         )
     if job.training.precision not in {p.precision for p in points_of(profile.points, ProductPoint)}:

@@ -22,9 +22,9 @@ def island_job(job: Job) -> Job:
         return job
     count = outer.islands or island_count(cluster)
     if count < 2:
-        reason = "its groups are unlike" if len(cluster.groups) > 1 else "it is one group"
+        reason = "its groups differ" if len(cluster.groups) > 1 else "it is one group"
         raise SpecError(
-            f"cluster {cluster.name!r} has no islands by itself, {reason}: say how many with "
+            f"cluster {cluster.name!r} has no islands by itself, {reason}: state how many with "
             "--islands N, or give a cluster file with several equal groups and between_groups"
         )
     if training.global_batch_size % count:
@@ -68,7 +68,7 @@ def _island(cluster: ClusterSpec, count: int) -> NodeGroup:
             "equal groups and `between_groups` with the slowest rate between them"
         )
     if not _alike(cluster):
-        raise SpecError(f"the groups of cluster {cluster.name!r} are unlike: islands are equal")
+        raise SpecError(f"the groups of cluster {cluster.name!r} differ: islands are equal")
     if count <= groups:
         return group
     nodes, rest = divmod(group.num_nodes * groups, count)

@@ -28,6 +28,6 @@ def _files(one: Installed) -> Mapping[str, Path]:
 def _config(one: Installed, file: Path) -> Config:
     config: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))
     if not isinstance(config.get(SOURCE), str):
-        raise SpecError(f"no {SOURCE!r} says where its numbers are printed")
+        raise SpecError(f"no {SOURCE!r} states where its numbers are printed")
     model_from_config(config, file.stem)
     return {**config, SOURCE: f"{config[SOURCE]} ({one.who})"}

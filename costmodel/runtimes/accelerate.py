@@ -40,7 +40,7 @@ def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "tp cp dp dp_replicate",
-    "parallelism_config needs dp_shard > 1 beside dp_replicate > 1, and dp_shard * cp > 1 beside "
+    "parallelism_config needs dp_shard > 1 with dp_replicate > 1, and dp_shard * cp > 1 with "
     "tp > 1: lower dp_replicate or tp",
     "huggingface/accelerate parallelism_config.py, __post_init__ and fsdp_dim_names",
 )

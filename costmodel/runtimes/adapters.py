@@ -52,7 +52,7 @@ def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]
 
 @rule(
     "tp etp",
-    "the rank of adapters must be a multiple of tp, and of etp beside experts: lower either",
+    "the rank of adapters must be a multiple of tp, and of etp with experts: lower either",
     "Megatron-Bridge peft/utils.py, ParallelLinearAdapter: linear_in cuts the rank, or the input",
 )
 def adapters_are_cut_evenly(job: Job, table: LayoutTable) -> BoolColumn:
@@ -77,7 +77,7 @@ def adapters_leave_fsdp_out(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "etp",
-    "adapters of ms-swift stand beside whole experts: use etp=1",
+    "adapters of ms-swift need whole experts: use etp=1",
     "modelscope/mcore-bridge tuners/lora.py: LoRA does not support ETP",
 )
 def adapters_leave_experts_whole(job: Job, table: LayoutTable) -> BoolColumn:

@@ -44,7 +44,7 @@ def executes_schedule(traits: RuntimeTraits) -> Rule:
         columns=frozenset({"schedule"}),
         broken=broken,
         says=f"{traits.name} executes no schedule but {', '.join(schedules)}: use one; "
-        "`plan schedule --kind NAME` says who executes another",
+        "`plan schedule --kind NAME` lists who executes another",
         source=f"{traits.name} {traits.version}",
     )
 
@@ -61,7 +61,7 @@ def executes_layers(traits: RuntimeTraits) -> Rule:
         name="runtime_executes_layers",
         columns=frozenset({"tp"}),
         broken=broken,
-        says="layers of this model are of another kind: beside attention and MLPs "
+        says="layers of this model are of another kind: beyond attention and MLPs "
         f"{traits.name} has {known}: use another runtime",
         source=f"{traits.name} {traits.version}",
     )
@@ -245,7 +245,7 @@ def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     no_copies = "has no choice of what it keeps in fp8: leave that out, or use megatron-bridge"
     no_sharing = f"keeps the optimizer of a shard on every copy of it: leave {SHARED} out"
     no_zeropp = "has no ZeRO++: leave out hpz, weight_bits and gradient_bits, or use deepspeed"
-    no_states = "shards all states over the same ranks: say zero_stage and dp_replicate, not shard"
+    no_states = "shards all states over the same ranks: give zero_stage and dp_replicate, not shard"
     no_shards = "cuts matrices over tp alone: leave {} at 1"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     for has, name, column, options, says in (

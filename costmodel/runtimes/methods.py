@@ -53,7 +53,7 @@ def method_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "dp micro_batch_size",
-    "Adam of a layer runs beside the backward pass of the only micro batch: raise micro_batch_size "
+    "Adam of a layer runs during the backward pass of the only micro batch: raise micro_batch_size "
     "until there is one",
     "Liao et al., Fuyou, arXiv:2403.06504",
 )
@@ -205,7 +205,7 @@ TUTEL = replace(
     MEGATRON_LM,
     name="tutel",
     version="microsoft/tutel @82af7aad",
-    method="experts of some chunks of the tokens beside the exchange of others, in two steps",
+    method="experts of some chunks of the tokens during the exchange of others, in two steps",
     experts=replace(MEGATRON_LM.experts, starts_by_rank=True, narrow=()),
     settings=(
         *(one for one in MEGATRON_LM.settings if one.name not in REPLACED),
@@ -231,7 +231,7 @@ FSMOE = replace(
     TUTEL,
     name="fsmoe",
     version="Pan et al., arXiv:2501.10714",
-    method="as Tutel, with gathers inside nodes beside the all-to-all of other chunks",
+    method="as Tutel, with gathers inside nodes during the all-to-all of other chunks",
     experts=replace(TUTEL.experts, gathers_on_own_lane=True),
 )
 METHOD_RUNTIMES = (

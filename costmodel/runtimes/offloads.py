@@ -54,8 +54,8 @@ def _moves_on_equal_nodes(traits: RuntimeTraits) -> Rule:
         name="states_move_on_equal_nodes",
         columns=frozenset({"offload_optimizer", "offload_parameters", "offload_checkpoints"}),
         broken=broken,
-        says="copies beside the passes are not priced on unlike node groups: keep states on the "
-        "GPUs, or plan one group",
+        says="copies overlapped with passes are not priced on mixed node groups: keep states on "
+        "the GPUs, or plan one group",
         source="costmodel/step/offloaded.py",
     )
 

@@ -46,7 +46,7 @@ UNSEARCHED: Mapping[str, str] = MappingProxyType(
         "moment_dtype": "number format; Megatron tries it with `--search-options all`",
         "fused_optimizer": "the kernel that is installed, which moves memory alone",
         "offload_activation_layers": "its copies are taken as free, so its price is no reason",
-        "fsdp_version": "the software of a run, priced alike but for weights in 4 bits",
+        "fsdp_version": "the software of a run, priced the same but for weights in 4 bits",
         "adapter_dtype": "number format",
         "liger": "the kernels that are installed",
         "routing": "what tokens do: no setting of a runtime",

@@ -55,7 +55,7 @@ def _layers(model: ModelSpec) -> Iterator[str]:
             if getattr(kind, name) is not None:
                 yield f"layers of their own {name} (kind {kind.name!r})"
     if model.side_products:
-        yield "products beside both halves of a layer (side_products)"
+        yield "side products of both halves of a layer (side_products)"
     if model.own_weights is not None:
         yield "layers with the weights of an earlier one (own_weights)"
     if model.layer_weights:
@@ -89,7 +89,7 @@ def _around(model: ModelSpec) -> Iterator[str]:
     if model.embedding_norm:
         yield "a norm behind the token embedding (embedding_norm)"
     if model.embedding_weights:
-        yield "weights beside the token table (embedding_weights)"
+        yield "more weights than the token table (embedding_weights)"
     if model.head_bias:
         yield "a bias on the logits (head_bias)"
     if model.scaled_branches:
@@ -100,7 +100,7 @@ def _alongside(model: ModelSpec) -> Iterator[str]:
     if model.residual_streams > 1:
         yield "a residual of several streams (residual_streams)"
     if model.wide_products or (model.moe and model.moe.wide_latent):
-        yield "products in 16 bits beside narrower ones (wide_products, wide_latent)"
+        yield "products in 16 bits among narrower ones (wide_products, wide_latent)"
     if model.nextn_layers:
         yield "several layers of a multi-token-prediction module (nextn_layers)"
     if model.nextn_shared:

@@ -112,7 +112,7 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
         )
     stated = [name for name in STATE_OPTIONS if getattr(options, name) is not None]
     if stated and level != "o0":
-        raise UnsupportedError(f"--state-precision {level} says {stated[0]}: leave the option out")
+        raise UnsupportedError(f"--state-precision {level} sets {stated[0]}: leave the option out")
     if options.moment_dtype is not None and not usual:
         raise UnsupportedError(
             f"moment_dtype is of AdamW, and the optimizer is {request.name}: leave the option out"

@@ -84,12 +84,12 @@ def _experts(model: ModelSpec) -> Iterator[str]:
 def _with_latent(moe: MoeSpec) -> Iterator[str]:
     shared = moe.shared_expert_intermediate_size
     if shared == 0 or shared % moe.moe_intermediate_size:
-        yield "experts beside latent attention without a whole number of shared ones"
+        yield "experts with latent attention without a whole number of shared ones"
 
 
 def _with_heads(moe: MoeSpec) -> Iterator[str]:
     if moe.shared_expert_intermediate_size or moe.first_k_dense_replace:
-        yield "shared experts or dense layers beside experts, without latent attention"
+        yield "shared experts or dense layers with experts, without latent attention"
     plain = moe.router_score_function == "softmax" and moe.norm_topk_prob
     if not plain or (moe.n_group or 1) > 1 or (moe.routed_scaling_factor or 1.0) != 1.0:
         yield "a router without normalised softmax, without latent attention"

@@ -71,7 +71,7 @@ def dispatchers_need_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 def _without_dispatcher(job: Job) -> str | None:
     """As the rules of both: the one needs expert ranks, the other none."""
     with_one = job.options.moe_dispatcher in DISPATCHED and job.model.moe is not None
-    return "dispatchers ask the host for sizes" if with_one else None
+    return "dispatchers read sizes on the host" if with_one else None
 
 
 def _compiled(job: Job) -> str | None:

@@ -70,8 +70,8 @@ def loads_sharded(table: LayoutTable) -> BoolColumn:
 
 @rule(
     "zero_stage tp cp ep dp dp_replicate",
-    "the Trainer shards with FSDP2 over several ranks, ZeRO-3 alone beside tensor and expert "
-    "ranks, or not at all: use zero_stage 2 or 3, 3 with tp or ep, or 0 with ep=cp=1",
+    "the Trainer shards with FSDP2 over several ranks, ZeRO-3 alone with tensor and "
+    "expert ranks, or not: use zero_stage 2 or 3, 3 with tp or ep, or 0 with ep=cp=1",
     "transformers training_args.py, _process_fsdp_args; distributed/fsdp.py, "
     "apply_fully_sharded_data_parallelism (free_full_weight); accelerate parallelism_config.py",
 )

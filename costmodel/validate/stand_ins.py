@@ -12,7 +12,7 @@ from trainplan.costmodel.step import step_seconds
 from trainplan.costmodel.validate.residuals import Miss, key_of, weights_of
 from trainplan.costmodel.validate.steps import TimedRow
 
-NOBODY = "a GPU that nobody measured"
+NOBODY = "a GPU without measurements"
 """No fits, and nothing stands in for it."""
 
 

@@ -125,7 +125,7 @@ what its authors measured of the speed of products, too.
 {table(head, rows)}
 
 A part that was measured alone counts beside the catalog's as its evidence merits
-([how](explanation/constants.md#measured-parts-beside-the-catalog)): little where the constants were
+([how](explanation/constants.md#measured-parts-and-the-catalog)): little where the constants were
 fitted on runs of that GPU, most of the way where they were not, alone where the catalog has
 nothing. So a profile changes little of what was fitted on these very runs, and repairs most of
 what was not.

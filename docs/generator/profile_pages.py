@@ -34,7 +34,7 @@ FEEDS = {
     "stream": "kernels without reuse, the start of a kernel",
     "collectives": "collectives in a node, of neighbours and of strided groups, and between nodes",
     "p2p": "messages between two GPUs of a node, by how far apart they are",
-    "overlap": "compute beside traffic of FSDP, on a CPU of replicas too; exchanges, messages and "
+    "overlap": "compute during traffic of FSDP, on a CPU of replicas too; exchanges, messages and "
     "copies inform only",
     "links": "nothing: notes name slow ones",
     "copies": "offloading to the host",

@@ -233,7 +233,7 @@ LIGHTER = (
     Lighter("state_precision", "o0", "bf16", "keep states in bf16"),
     Lighter("optimizer", "adamw", "adamw8bit", "keep moments in 8 bits", ""),
     Lighter("train", "full", "lora:rank=16", "train adapters alone"),
-    Lighter("train", "full", "qlora:rank=16", "train adapters alone, beside 4-bit weights"),
+    Lighter("train", "full", "qlora:rank=16", "train adapters alone, over 4-bit weights"),
     Lighter("train", "full", "lora:rank=16,modules=attention", "train adapters of attention alone"),
 )
 """Of one field the first that helps is offered."""

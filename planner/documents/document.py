@@ -119,7 +119,7 @@ WrittenOffload = document_class(
     activations=(float, "As `checkpoints`."),
     parameters=(
         float,
-        "Share of the weights that is off the GPU between passes, 0 or 1; `parameters_tier` says "
+        "Share of the weights that is off the GPU between passes, 0 or 1; `parameters_tier` names "
         "where.",
     ),
     parameters_tier=Literal["cpu", "nvme"] | None,

@@ -76,8 +76,8 @@ def check_disaggregated(context: SearchContext) -> None:
     rules = (rule for rule in context.traits.rules if "zero_stage" in rule.columns)
     if not legal_rows(job, rules, sharded)[0]:
         raise SpecError(
-            f"{option}: a tower apart shards its optimizer alone (ZeRO-1), which {job.runtime} "
-            "does not: choose another --runtime"
+            f"{option}: a tower on its own GPUs shards its optimizer alone (ZeRO-1), which "
+            f"{job.runtime} does not: choose another --runtime"
         )
 
 

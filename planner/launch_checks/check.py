@@ -110,7 +110,7 @@ def check_launch(
         first = part_of(budget, SHARE_OF_PARTS) if job.cluster.num_nodes > 1 else budget
         answer = search(free, options, first, measured, workers)
         every = found = answer if isinstance(answer, Plan) else None
-        untried = "" if found else "nothing fits: `plan search` says what would help"
+        untried = "" if found else "nothing fits: `plan search` lists what would help"
         if found and found.job.cluster != free.cluster:
             whole = options.model_copy(update={"whole_cluster": True})
             answer = search(free, whole, budget, measured, workers)

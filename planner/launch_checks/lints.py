@@ -192,7 +192,7 @@ def experts_cut_by_tp(run: Run, priced: Estimate, domain: int) -> Iterator[Sugge
     layout, moe = run.layout, run.job.model.moe
     if moe and layout.etp > 1:
         ep = layout.ep * layout.etp
-        says = f"experts are cut in {layout.etp} by tensor parallelism: put whole ones apart"
+        says = f"experts are cut in {layout.etp} by tensor parallelism: keep them whole"
         if moe.num_experts % ep == 0:
             yield from _some("experts_cut_by_tp", says, _with_layout(run, etp=1, ep=ep))
 
@@ -203,7 +203,7 @@ def overlap_off(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]
     names = ("overlap_grad_reduce", "overlap_param_gather")
     off = {name: True for name in names if getattr(options, name) is False}
     if off and run.layout.dp > 1:
-        says = f"{' and '.join(off)} off: gradients and weights travel after the passes, not beside"
+        says = f"{' and '.join(off)} off: gradients and weights travel after the passes, exposed"
         yield Suggestion("overlap_off", says, _with_option(run, **off))
 
 

@@ -33,6 +33,6 @@ def edit_notes(before: Run, after: Run) -> Iterator[str]:
 def _verdict(job: Job, least: str) -> str:
     core, minor = Release.core_of(job.release), _MINOR.search(least)
     if core is None or minor is None:
-        return f"not known whether the launch has it{', say --runtime-version' * (core is None)}"
+        return f"not known whether the launch has it{', give --runtime-version' * (core is None)}"
     has = "the launch has" if core >= int(minor[1]) else "the launch has only"
     return f"{has} 0.{core}"

@@ -84,7 +84,7 @@ def launches_of_manifest(
     """
     if not documents and _TEMPLATE.search(text):
         raise UnsupportedError(
-            f"{file} is a template, whose values stand elsewhere: write out what it becomes "
+            f"{file} is a template with its values elsewhere: write out what it becomes "
             "(`helm template`), and check that"
         )
     found: list[Launch] = []

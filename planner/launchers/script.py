@@ -149,7 +149,7 @@ def _runs(entry: EntryPoint | ModuleEntry) -> Iterator[str]:
 def alongside(config: LaunchConfig, folder: str) -> Iterator[str]:
     """Find the files written beside the script, whose folder is this bash word."""
     if config.files:
-        yield "# the files that were written beside this script"
+        yield "# the files that were written next to this script"
         yield f"{FOLDER}={folder}"
     yield from _importable(config)
     for file in config.files:

@@ -34,7 +34,7 @@ def with_saves_read(launch: Launch, reading: Reading) -> Reading:
     failures = job.cluster.failures if job else None
     if job and failures and way and way.value != failures.save:
         if way.value != "local" and failures.checkpoint_gb_per_s is None:
-            says = f"the launch saves {way.value}, and nothing says how fast: give --checkpoint"
+            says = f"the launch saves {way.value}, and nothing states how fast: give --checkpoint"
             problems = (*problems, Problem("save_rate", "unread", says, way.place))
         else:
             own = failures.model_copy(update={"save": way.value})

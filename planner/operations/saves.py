@@ -75,7 +75,7 @@ def copies_of(cluster: ClusterSpec) -> tuple[int, int]:
     copies = next((n for n in range(2, nodes + 1) if nodes % n == 0), None)
     if rest or copies is None:
         raise UnsupportedError(
-            f"local saves are copied between ranks that are {apart} apart, which the "
+            f"local saves are copied between ranks {apart} numbers away, which the "
             f"{cluster.num_gpus:,} ranks of this cluster do not pair: take --save async"
         )
     return copies, apart

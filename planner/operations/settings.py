@@ -173,7 +173,7 @@ def _settings(config: LaunchConfig, rows: Iterable[Row], filled: Mapping[str, ob
         clash = have.intersection(row.get("unless", ()))
         if runtime in row and clash:
             names.add(row["name"])
-            notes.append(f"{row['name']}: left out beside {clash.pop()}")
+            notes.append(f"{row['name']}: left out with {clash.pop()}")
         elif runtime in row:
             arguments += [_option(row, text, filled) for text in row[runtime]]
             names.add(row["name"])

@@ -401,7 +401,7 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
         found.append(
             f"assumed: a sample has {tower.patches_per_sample:,} patches, "
             f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
-            "`--tower samples=N,patches=N` says what yours are"
+            "`--tower samples=N,patches=N` states yours"
         )
     found += [f"{job.model.model_type}: {note}" for note in notes_of(job.model.model_type)]
     if without := job.model.left_out:
@@ -416,7 +416,7 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
         )
     if is_heterogeneous(job.cluster):
         found.append(
-            "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
+            "mixed node groups: stages that name their group (stages=13@0+9@1) are priced at its "
             "speed and memory, all others at those of the slowest group"
         )
     if reason := on.traits.refuses(job.model):
@@ -425,8 +425,8 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
         found.append(reason)
     if job.model.read_by_fields:
         found.append(
-            f"model_type {job.model.model_type!r} is of no known family: read by its fields, as a "
-            "Llama is built where they say nothing; check the parameters (`plan catalog models`)"
+            f"model_type {job.model.model_type!r} is of no known family: read by its fields, as "
+            "a Llama where they are absent; check the parameters (`plan catalog models`)"
         )
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:

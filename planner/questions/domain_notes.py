@@ -27,7 +27,7 @@ def domain_notes(on: Context) -> Iterator[str]:
             yield (
                 f"each NVLink domain of {built} GPUs gives {segment * one.gpus_per_node} to the "
                 f"job: {one.num_nodes // segment:,} segments of {segment} nodes; `nvlink_domain` "
-                "in the cluster file says otherwise"
+                "in the cluster file overrides it"
             )
         else:
             yield (

@@ -66,7 +66,7 @@ def offload_gain(own: Context, plan: Plan, request: SearchContext) -> tuple[str,
     gain = 100 * (1 - seconds[first] / now)
     return (
         f"activations stay on the GPUs: with {modules} on the host a step is at least {gain:.1f} % "
-        "shorter, search it with `--fix offload_modules=free`; no published run says what the "
+        "shorter, search it with `--fix offload_modules=free`; no published run shows what the "
         "copies cost",
     )
 

@@ -71,7 +71,7 @@ def not_placed(cluster: ClusterSpec, machine: Machine) -> str | None:
     if _leaves_nodes_out(cluster):
         return "measured links are not used: the plan leaves nodes out"
     if len({(group.gpu, group.gpus_per_node) for group in cluster.groups}) > 1:
-        return "measured links are not used: the nodes of unlike groups cannot change places"
+        return "measured links are not used: nodes of different groups cannot change places"
     if machine.domain_gpus != machine.gpus_per_node:
         return "measured links are not used: a scale-up domain is not one node"
     return None

@@ -63,7 +63,7 @@ def bucket_notes(on: Context, layout: Layout) -> Iterator[str]:
         usual = on.traits.usual_bucket_mb(layout.dp * layout.cp)
         yield (
             f"bucket_mb: compare sizes with each other ({usual:.4g} is {on.job.runtime}'s own); "
-            "without one a share fitted to runs of all sizes stands for it"
+            "without one a share fitted to runs of all sizes is used"
         )
 
 

@@ -85,8 +85,8 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
     candidates = context_of(job, machine).with_table(LayoutTable.of([layout]))
     if in_groups(candidates.table).any():
         raise SpecError(
-            "stages in unlike node groups have messages of unlike length, which the timeline does "
-            "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
+            "stages in several node groups have messages of different length, which no timeline "
+            "draws: simulate the layout without its groups, or read the terms of `plan estimate`"
         )
     priced = price(candidates, merged=False).with_lanes_run()
     work = row_work(priced, 0)

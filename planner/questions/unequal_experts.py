@@ -85,7 +85,7 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
         name += f", expert_placement={placement}"
     yield (
         f"{name}: in every layer the fullest of {layout.ep} expert ranks is expected to compute "
-        f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "
+        f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` shows what that "
         "costs"
     )
     if job.options.routing and job.options.routing.kind == "load" and layout.ep > 1:

@@ -22,7 +22,7 @@ def islands_of(job: Job, cluster: ClusterSpec) -> ClusterSpec:
     (group, *others), count = cluster.groups, job.islands
     if any(one.model_copy(update={"num_nodes": group.num_nodes}) != group for one in others):
         raise SpecError(
-            f"the groups of cluster {cluster.name!r} are unlike: islands are equal but for nodes "
+            f"the groups of cluster {cluster.name!r} differ: islands are equal but for nodes "
             "that are lost"
         )
     if others:

@@ -39,8 +39,8 @@ def left_of(cluster: ClusterSpec, lost: Iterable[str], *, islands: bool = False)
             gone[group] += nodes
     if links is not None and len(names) != gone.total():
         raise SpecError(
-            f"--lost {texts[0]}: the links of the cluster name its nodes: say which are lost, such "
-            f"as --lost {links.nodes[0]}"
+            f"--lost {texts[0]}: the links of the cluster name its nodes: name those that are "
+            f"lost, such as --lost {links.nodes[0]}"
         )
     for place in range(len(cluster.groups) - 1, -1, -1):
         there = max(0, cluster.groups[place].num_nodes - gone[place])
@@ -70,7 +70,7 @@ def _read(cluster: ClusterSpec, text: str) -> tuple[int, int]:
     if named is None:
         if len(cluster.groups) > 1:
             some = " or ".join(f"{place}:{text}" for place in range(len(cluster.groups)))
-            raise SpecError(f"--lost {text}: the cluster has several groups: say of which, {some}")
+            raise SpecError(f"--lost {text}: the cluster has several groups: name which, {some}")
         return 0, nodes
     names = [one.gpu for one in cluster.groups]
     places = [place for place, name in enumerate(names) if named in (name, str(place))]

@@ -49,7 +49,7 @@ class Stated:
         failures, goodput = job.cluster.failures, goodput_of(job)
         between = saves_of(job).seconds
         since, restart, repair = between / 2, self.restart, self.repair
-        why = f"half of the {between / 60:g} minutes between saves, assumed: `--since-save` says it"
+        why = f"half of the {between / 60:g} minutes between saves, assumed: `--since-save` sets it"
         if failures and goodput:
             restart = failures.restart_s if restart is None else restart
             repair = failures.repair_s or None if repair is None else repair

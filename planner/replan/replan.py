@@ -317,7 +317,7 @@ class _Question:
         if self.saved == "reshardable" and move.loads == "after":
             move = replace(move, loads="as it is", why="saved so that it reshards", commands=())
         if self.bucket_mb and move.loads == "as it is":
-            move = replace(move, why=f"bucket_mb={self.bucket_mb:g} keeps gradient buckets alike")
+            move = replace(move, why=f"bucket_mb={self.bucket_mb:g} keeps gradient buckets equal")
         jobs = (self.case.job, plan.job)
         before, after = (one.islands * one.training.global_batch_size for one in jobs)
         changes = [f"{CHANGES}: {move.sentence.rstrip('.')}"] * (move.loads == "weights alone")

@@ -19,8 +19,8 @@ from trainplan.planner.launch import LaunchConfig
 
 PERMUTED = (
     "expert_placement={0}: {1} has no option for it and takes experts in the order of the "
-    "checkpoint: permute their weights, their states and the rows of the router there, as the file "
-    "of `plan explain PLAN --placement FILE` says; the price is that of the permuted checkpoint"
+    "checkpoint: permute their weights, their states and the rows of the router there, as in the "
+    "file of `plan explain PLAN --placement FILE`; the price is that of the permuted checkpoint"
 )
 
 

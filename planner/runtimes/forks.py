@@ -135,7 +135,7 @@ def refusal(runtime: str, argument: Argument, base: str) -> UnsupportedError:
     """That a fork lacks an option which the plan needs."""
     text = " ".join((argument.flag, *map(str, argument.values)))
     return UnsupportedError(
-        f"{runtime} has no {text}: leave out what asks for it, or export to {base}"
+        f"{runtime} has no {text}: leave out what needs it, or export to {base}"
     )
 
 

@@ -177,7 +177,7 @@ def _gpu_of(launch: Launch, precision: Precision) -> _Named:
         return _Named(next(usual, ASSUMED_GPUS[0]), origin="assumed")
     if not found:
         says = (
-            f"the launch names the GPU {word.text[:60]}, which the catalog does not have: say "
+            f"the launch names the GPU {word.text[:60]}, which the catalog does not have: give "
             "--cluster NODESxGPUS:GPU"
         )
         return _Named(None, word, problems=(Problem("unknown_gpu", "unread", says, word.place),))
@@ -186,7 +186,7 @@ def _gpu_of(launch: Launch, precision: Precision) -> _Named:
         return _Named(gpu, word)
     says = (
         f"the launch names {word.text[:60]}, taken as {gpu}; it may be {' or '.join(others)}: "
-        "--cluster says which"
+        "--cluster names them"
     )
     problem = Problem("assumed_gpu", "unread", says, word.place)
     return _Named(gpu, word, origin="assumed", problems=(problem,))

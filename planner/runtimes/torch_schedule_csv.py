@@ -191,8 +191,8 @@ def _refuse_weight_with_whole(everything: Sequence[_Read]) -> None:
         alone = op._replace(kind=Op.BACKWARD) not in ops
         if op.kind == Op.WEIGHT and alone and op._replace(kind=Op.WHOLE) in ops:
             raise SpecError(
-                f"{place}: stage {op.stage}, micro batch {op.microbatch} has W beside B: use I and "
-                "W, or B alone"
+                f"{place}: stage {op.stage}, micro batch {op.microbatch} has W as well as B: use I "
+                "and W, or B alone"
             )
 
 

@@ -142,7 +142,7 @@ class Frames:
     def doubt(self, what: str, place: Place) -> Problem:
         """Why a launch in it may not run."""
         asks = dict.fromkeys(self.commands.asks)
-        says = f"stands in this {what}, and only a run would tell whether it is taken"
+        says = f"is inside this {what}, and whether it is taken is known to a run alone"
         says += f": give --set {' --set '.join(f'{name}=VALUE' for name in asks)}" if asks else ""
         return Problem("branch_unread", "unread", says, place)
 

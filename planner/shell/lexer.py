@@ -151,9 +151,7 @@ class Lexer(Words):
             elif not self.piece(parts, quoted=False):
                 break
         if self.at == start:
-            self.source.fail(
-                start, f"{self.text[start]!r} stands where a word must: write it whole"
-            )
+            self.source.fail(start, f"{self.text[start]!r} is where a word must be: write it whole")
         plain = all(part.kind == "text" and not part.quoted for part in parts)
         return Token("word", "".join(p.text for p in parts) if plain else "", place, tuple(parts))
 

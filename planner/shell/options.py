@@ -59,7 +59,7 @@ def split(words: Sequence[Word], options: Options) -> Split:
     while at < len(words):
         word = words[at]
         if word.unresolved and word.text[:1] != "-" and _more_to_come(words[at + 1 :]):
-            says = f"what {word.text} tells the starter is known only in a run: "
+            says = f"what {word.text} gives the starter is known only in a run: "
             says += " and ".join(f"give --set {name}=VALUE" for name in word.unresolved)
             problems.append(Problem("starter_unread", "unread", says, word.place))
             others.append(word)

@@ -176,8 +176,7 @@ class Variables:
         self.unread[name] = Problem(
             "shell_unread",
             "unread",
-            f"{name} takes {' and '.join(written)}, which only a run would tell: "
-            f"give --set {name}=VALUE",
+            f"{name} takes {' and '.join(written)}, known to a run alone: give --set {name}=VALUE",
             place,
         )
         return tuple(
@@ -203,11 +202,11 @@ class Variables:
                 _flat(end)[: len(_flat(old))] == _flat(old) for end in ends
             ):
                 says = f"what this {kind} adds to {name} depends on a run and was left out"
-                says += f": give --set {name}=VALUE, or what the {kind} asks for"
+                says += f": give --set {name}=VALUE, or what the {kind} needs"
                 self.unread[f"+{name}"] = Problem("branch_unread", "unread", says, place)
             else:
-                says = f"this {kind} sets {name}, and only a run would tell how"
-                says += f": give --set {name}=VALUE, or what the {kind} asks for"
+                says = f"this {kind} sets {name}, and how is known to a run alone"
+                says += f": give --set {name}=VALUE, or what the {kind} needs"
                 self.forget(name, Problem("branch_unread", "unread", says, place))
 
     def undo(self) -> dict[str, Value | Array | None]:

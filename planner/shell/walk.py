@@ -46,7 +46,7 @@ class Walk(Frames):
         for name, body in list(self.bodies.items()):
             if name not in self.called:
                 place = body[0][body[1] - 1].place
-                says = f"stands in the function {name}, which is not seen to be called"
+                says = f"is inside the function {name}, which is not seen to be called"
                 self.gate(place, Problem("branch_unread", "unread", says, place))
                 self._call(body, place, None)
                 self._go()
@@ -118,7 +118,7 @@ class Walk(Frames):
             self._function(words[0])
             return
         if self._texts(1) == ["("]:
-            refuse(token.place, "a `(` stands where none may: quote it")
+            refuse(token.place, "a `(` is where none may be: quote it")
         if self.gated(token.place) is False:
             self.finish(status=True)
             return
@@ -385,7 +385,7 @@ class Walk(Frames):
         elif kind == "call" and len(frames) == 1 and not self.connection:
             self.stops, self.at = place, self.end
         elif kind == "call":
-            says = "the script stops here as far as it can be read: set what the condition asks for"
+            says = "the script stops here as far as it can be read: set what the condition needs"
             self.commands.problems.append(Problem("script_stops", "unread", says, place))
 
 

@@ -64,7 +64,7 @@ def ranks_straddle() -> Rule:
         name="ranks_live_in_groups",
         columns=frozenset({"tp", "cp", "dp"}),
         broken=broken,
-        says="searched apart, with every pipeline rank in one node group",
+        says="searched separately, with every pipeline rank in one node group",
         source="ranks of tp x cp x dp GPUs lie in one group each where that divides every group",
     )
 

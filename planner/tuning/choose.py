@@ -26,7 +26,7 @@ def reason(belief: Belief, left: Untried, row: int, best: float | None) -> str:
     shorter = float(-np.expm1(belief.log_seconds[row] - best))
     if shorter > 0:
         return f"expected {100 * shorter:.1f} % faster than the best measured; {likely} probability"
-    return f"{likely} probability; tells most of the {stated(belief, row)}"
+    return f"{likely} probability; identifies most of the {stated(belief, row)}"
 
 
 def stated(belief: Belief, row: int) -> str:

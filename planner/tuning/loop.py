@@ -130,7 +130,7 @@ def _known(
     if not len(found):
         raise SpecError(
             f"no layout can be tried: none that may fit can be started on {job.runtime}: "
-            "`plan search` says what was refused, `plan catalog runtimes` what is written"
+            "`plan search` lists what was refused, `plan catalog runtimes` what is written"
         )
     known = knowledge_of(found, measured)
     place = {(one.options, layout): row for row, (one, layout) in enumerate(found)}
@@ -148,7 +148,7 @@ def next_trial(known: Knowledge, left: Untried, options: TuneOptions) -> tuple[T
     number = 1 + max((one.trial.number for one in known.ended), default=0)
     again = known.to_repeat
     if again is not None:
-        why = "once more: a node was lost, which says nothing of the layout"
+        why = "once more: a node was lost, no fault of the layout"
         return _trial(known.contenders, again, number, why), again
     first = known.unconfirmed
     if first and (len(first) >= _trials_left(known, options) or _all_known(known, options, left)):

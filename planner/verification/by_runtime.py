@@ -27,7 +27,7 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     found = of_megatron.combinations(job, layout, nproc, refuse)
     if runtime(job.runtime).on_megatron_core:
         return found
-    stands_in = f"{job.runtime}: megatron-core stands in for its own code"
+    stands_in = f"{job.runtime}: megatron-core runs in place of its own code"
     return replace(found, not_run=(*found.not_run, stands_in))
 
 

@@ -97,7 +97,7 @@ def compared(
         wrong_parameters=tuple(_wrong_parameters(ranks, expected)),
         wrong_sent=tuple(_wrong_sent(ranks, expected)),
         wrong_saved=tuple(
-            f"rank {rank} keeps {kept[rank]:,.0f} bytes, the memory model says {own:,.0f}"
+            f"rank {rank} keeps {kept[rank]:,.0f} bytes, the memory model has {own:,.0f}"
             for rank, own in enumerate(expected.saved_bytes)
             if kept and off[rank] > SAVED
         ),

@@ -26,7 +26,7 @@ PLAIN: Mapping[str, str] = {
     "num_nextn_predict_layers": "multi-token prediction",
     "nextn_layers": "layers of multi-token prediction",
     "nextn_shared": "shared multi-token prediction",
-    "tower": "the tower beside the text",
+    "tower": "the tower next to the text",
 }
 """Fields that the tiny model leaves as they are by themselves: no layout cuts what they say."""
 MASKS = ("sliding_attention", "chunked_attention")
@@ -126,7 +126,7 @@ def simplified(job: Job) -> Iterator[str]:
             yield f"{words}: no layout cuts them"
     masked = sorted(set(model.mixers) & set(MASKS))
     if masked:
-        yield f"{', '.join(masked)}: run with full attention, which is cut alike"
+        yield f"{', '.join(masked)}: run with full attention, which is cut the same way"
     if training.precision != "fp32":
         yield f"{training.precision}: run in fp32, where sums in another order stay close"
 

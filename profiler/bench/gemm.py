@@ -186,4 +186,4 @@ def _grouped(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     return lambda: kernel(left, right, offs=ends)
 
 
-GEMM = Item("gemm", "matrix products of the model, and some far apart", product_tasks)
+GEMM = Item("gemm", "matrix products of the model, and some far from them", product_tasks)

@@ -278,4 +278,4 @@ def _finish(works: Iterable[Work]) -> None:
         work.wait()
 
 
-OVERLAP = Item("overlap", "products beside collectives, messages and copies", overlap_tasks, 2.0)
+OVERLAP = Item("overlap", "products during collectives, messages and copies", overlap_tasks, 2.0)

@@ -152,7 +152,7 @@ def _point(
 def _must_read(place: Place) -> Meter:
     read = gpu_meter(place)
     if read is None:
-        raise NotImplementedError("the driver does not say what this GPU draws")
+        raise NotImplementedError("the driver does not report what this GPU draws")
     return read
 
 

@@ -133,7 +133,7 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
         architecture=CPU if is_cpu else "unknown",
         memory_gib=Sourced(value=memory / GIB, source=f"{source}: memory of the host / processes")
         if is_cpu
-        else Sourced(value=memory / GIB, source=f"{source}: what the driver says"),
+        else Sourced(value=memory / GIB, source=f"{source}: what the driver reports"),
         memory_gb_per_s=Sourced(value=bandwidth / GB, source=f"{source}: fastest kernel"),
         peak_tflops=_peaks(products, source),
         link="shared memory" if is_cpu else "unknown",

@@ -181,7 +181,7 @@ def fit_collective(
     columns = np.stack([np.full(len(sent), MICROSECOND), sent * factor / GB, np.sqrt(sent)], axis=1)
     start, per_gb, root = relative_fit(columns, seconds)
     if per_gb <= 0:
-        return None, "no bandwidth can be told: time does not grow with size"
+        return None, "no bandwidth can be fitted: time does not grow with size"
     curve = CollectiveFit(
         alpha_us=float(start),
         bus_gb_per_s=float(1 / per_gb),

@@ -129,7 +129,7 @@ def _streams(found: FitResult, points: Sequence[StreamPoint]) -> None:
     columns = np.stack([np.full(len(points), MICROSECOND), moved / GB], axis=1)
     start, per_gb = relative_fit(columns, np.array([p.time.seconds for p in points]))
     if per_gb <= 0:
-        found.notes.append("kernels: time does not grow with size, no bandwidth can be told")
+        found.notes.append("kernels: time does not grow with size, no bandwidth can be fitted")
         return
     efficiency = 1 / per_gb / found.spec.memory_gb_per_s.value
     found.constant("elementwise_efficiency", efficiency, len(points), "kernels")

@@ -194,7 +194,7 @@ QUANTITIES = (
         lambda profile: any(name.startswith(MESSAGES) for name in profile.fitted.collectives),
     ),
     Quantity(
-        "compute beside traffic",
+        "compute during traffic",
         "overlap",
         ("fsdp_comm",),
         ("overlap",),

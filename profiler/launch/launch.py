@@ -127,7 +127,7 @@ class Run:
             raise
         except KeyboardInterrupt as error:
             sent = self.stop.sent or signal.SIGINT
-            self.nodes.tell(Fault(f"{self._me} was told to end by {sent.name}: {KEPT}"))
+            self.nodes.tell(Fault(f"{self._me} was ended by {sent.name}: {KEPT}"))
             raise StoppedByUser(sent, self.progress) from error
         self.nodes.tell_done()
 
@@ -241,7 +241,7 @@ def num_gpus(
         answer, words = (_text(file) for file in (output, why))
     if code is None:
         raise ProfilerError(
-            f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) "
+            f"torch did not list its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) "
             f"or no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops "
             "all that use it: does `nvidia-smi` answer?"
         )

@@ -44,7 +44,7 @@ def start_ranks(
             started[rank] = _started(orders, where, meeting, rank)
     except OSError as error:
         raise ProfilerError(
-            f"rank {rank} cannot be started ({error.strerror}): make room, or ask for fewer "
+            f"rank {rank} cannot be started ({error.strerror}): make room, or start fewer "
             "processes per node"
         ) from error
 

@@ -152,7 +152,7 @@ class Nodes:
 
     def _absent(self, missing: list[int]) -> str:
         if not self._first:
-            return f"node 0 did not start the ranks {self._late}: see what it says"
+            return f"node 0 did not start the ranks {self._late}: see its output"
         who = f"node {missing[0]}" if len(missing) == 1 else f"{len(missing)} nodes"
         listed = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
         return (
@@ -237,11 +237,11 @@ class Nodes:
         if not line.open:
             yield Fault(
                 f"{who} is gone: its `plan` was killed, its host went down, or it is of another "
-                f"version; see what it says"
+                f"version; see its output"
             )
         elif self.now() - line.heard > silence and line.peer:
             yield Fault(
-                f"{who} has said nothing for {silence:g} s (--timeout): its `plan` is stopped, or "
+                f"{who} was silent for {silence:g} s (--timeout): its `plan` is stopped, or "
                 f"the network to it is down"
             )
 

@@ -51,7 +51,7 @@ def this_place() -> Place:
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < num_gpus < local_world_size:
         raise ProfilerError(
-            f"{local_world_size} processes but {num_gpus} GPUs that this process may use: ask for "
+            f"{local_world_size} processes but {num_gpus} GPUs that this process may use: start "
             "fewer processes per node, or set CUDA_VISIBLE_DEVICES"
         )
     if num_gpus:

@@ -61,7 +61,7 @@ CORES = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 INTERFACES = (
     "# gloo talks over the interface that the name of a host leads to, NCCL over the first that is",
     "# neither lo nor docker; where nodes do not find each other, name the one between them, which",
-    "# `ip route get ADDRESS_OF_ANOTHER_NODE` tells:",
+    "# `ip route get ADDRESS_OF_ANOTHER_NODE` shows:",
     "#export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0",
 )
 """Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `createDefaultDevice`; NCCL user guide,

@@ -200,8 +200,8 @@ def _must_agree(ranks: Ranks, request: str, host: str) -> None:
     others = [rank for rank, text in enumerate(requests) if text != requests[0]]
     if others:
         raise ProfilerError(
-            f"rank {others[0]} on {hosts[others[0]]} was asked for other measurements than rank 0 "
-            f"on {hosts[0]}: start the same command on every node"
+            f"rank {others[0]} on {hosts[others[0]]} was started for other measurements than rank "
+            f"0 on {hosts[0]}: start the same command on every node"
         )
 
 

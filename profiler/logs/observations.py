@@ -103,7 +103,7 @@ def observe(text: str, stated_run: StatedRun) -> LogObservation:
     if reading.other_batches:
         raise SpecError(
             f"the log ran with global batch size {' and '.join(map(str, reading.other_batches))}, "
-            f"asked for is {stated_run.global_batch_size}: correct --global-batch-size"
+            f"requested is {stated_run.global_batch_size}: correct --global-batch-size"
         )
     found = reading.found
     if found is None:

@@ -121,7 +121,7 @@ class Trainers:
         self._end()
         self._errors.seek(0)
         words = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        last = words[-1].strip() if words else "it said nothing"
+        last = words[-1].strip() if words else "it printed nothing"
         return TrainingFailedError("crash", f"the trainer ended: {last}")
 
     def _end(self) -> None:

@@ -80,7 +80,7 @@ def _last_words(log: str) -> str:
     errors = [(rank, text) for rank, text in ERROR.findall(log) if "ChildFailedError" not in text]
     of_ranks = [text for rank, text in errors if rank]
     others = [text for rank, text in errors if not rank]
-    lines = log.strip().splitlines() or ["it said nothing"]
+    lines = log.strip().splitlines() or ["it printed nothing"]
     return next(iter([*of_ranks, *reversed(others)]), lines[-1])
 
 

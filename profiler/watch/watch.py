@@ -197,7 +197,7 @@ def hung(watch: Watch) -> Fault:
         return Fault(f"{_where(starting[0])} loads its libraries and {late}: {KEPT}")
     stale = [beat for beat in alive if watch.idle("life", beat) > STALE_SECONDS]
     if stale:
-        return Fault(f"{_where(stale[0])} stands still and {late}: {KEPT}", of_task=True)
+        return Fault(f"{_where(stale[0])} is stuck and {late}: {KEPT}", of_task=True)
     guilty = _by_phase(alive, "failed") or _by_phase(alive, "measuring")
     if not guilty:
         return _unmet(watch, late)
@@ -234,7 +234,7 @@ def died(watch: Watch) -> Fault | None:
     failing = [beat for beat in gone if not beat.ended]
     if failing:
         return _ended(watch, failing[0])
-    whom = "another node, see what it says" if watch.num_nodes > 1 else "each other"
+    whom = "another node, see its output" if watch.num_nodes > 1 else "each other"
     why = f" ({error})" if (error := _error(watch, gone[0])) else ""
     hint = f"{INTERFACE}; " if watch.num_nodes > 1 and gone[0].phase == "meeting" else ""
     return Fault(f"{_listed(gone)} on {watch.host} lost {whom}{why}: {hint}{KEPT}")

@@ -276,7 +276,7 @@ class Trial:
         if strike.target == "rank":
             return (rank, f"was killed by {strike.sent.name}", "is kept")
         ends = {signal.SIGKILL: "is gone: its `plan` was killed", signal.SIGSTOP: "is stopped"}
-        return (node, ends.get(strike.sent, f"was told to end by {strike.sent.name}"))
+        return (node, ends.get(strike.sent, f"was ended by {strike.sent.name}"))
 
     def go_on(self) -> None:
         """A second run measures the rest, once, and leaves nothing."""

@@ -239,7 +239,7 @@ def use(path: Path, *, cluster: str = "1x8:h100-sxm") -> Outcome:
 def test_another_gpu_is_refused_and_another_runtime_noted(calibration: Path):
     refused(use(calibration, cluster="1x8:a100-sxm-80gb"), "fitted on h100-sxm")
     job = ("estimate", *TINY, "--layout", "tp=1", "--profile", calibration)
-    assert "asked for fp8" in plan(*job, "--precision", "fp8").out
+    assert "requested fp8" in plan(*job, "--precision", "fp8").out
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_only_the_trace_of_relative_durations_speaks_of_a_unit():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("0F0,0B0,0F1,0I1,0W1,0W0\n", "micro batch 0 has W beside B: use I and W, or B alone"),
+        ("0F0,0B0,0F1,0I1,0W1,0W0\n", "micro batch 0 has W as well as B: use I and W, or B alone"),
         ("0F0,0B0,1F0\n", "stage 1, micro batch 0"),
         ("1F0,1B0,0F0,0B0\n", "deadlocks"),
         ("0F0,0B0\n0F1,0B1\n", "on rank 0"),

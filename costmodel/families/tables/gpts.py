@@ -199,7 +199,7 @@ GPTS: Final[Mapping[str, Family]] = {
     ),
     "gptj": Family("modeling_gptj.py", model=GPT_J, more=_rotated_part, ignores=("rotary_dim",)),
     "mpt": Family(
-        "modeling_mpt.py: alibi; no bias whatever `no_bias` says",
+        "modeling_mpt.py: alibi; no bias whatever `no_bias` is",
         model={
             **LAYER_NORM,
             "norm_weights": "scale",

@@ -204,7 +204,7 @@ HYBRIDS: Final[Mapping[str, Family]] = {
             *("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max"),
             *("linear_dt_init_floor", "linear_allow_neg_eigval"),
         ),
-        notes=("norms of attention layers stand behind their halves, here in front",),
+        notes=("norms of attention layers are behind their halves, here in front",),
     ),
     "qwen3_5_moe_text": Family(
         "modeling_qwen3_5_moe.py",

@@ -102,7 +102,7 @@ def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "ep",
-    "cuda_graph=full_iteration with experts needs a dispatch that asks the host for no sizes: add "
+    "cuda_graph=full_iteration with experts needs a dispatch that reads no sizes on the host: add "
     "moe_dispatcher=hybridep, or choose partial; biased experts in 16 bits have none",
     "docs/user-guide/features/cuda_graph.md, MoE Model Training; Megatron-LM "
     "core/transformer/transformer_config.py:1868; "
@@ -119,7 +119,7 @@ def keeps_the_host(job: Job) -> str | None:
     if moe is None or options.cuda_graph != "full_iteration":
         return None
     if options.moe_dispatcher != "hybridep":
-        return "only HybridEP asks the host for no sizes"
+        return "only HybridEP reads no sizes on the host"
     biased = moe.expert_bias and not job.training.casts
     return "biases of experts in 16 bits need rows per expert on the host" if biased else None
 

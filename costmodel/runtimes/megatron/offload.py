@@ -100,7 +100,7 @@ def offloads_without_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "offload_modules",
-    "offload_modules beside CUDA graphs is not modelled: leave out one of them",
+    "offload_modules with CUDA graphs is not modelled: leave out one of them",
     "Megatron-LM transformer_layer.py:1563-1615 (some stay, others need their own release)",
 )
 def offloads_without_graphs(job: Job, table: LayoutTable) -> BoolColumn:

@@ -165,9 +165,9 @@ def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "offload_optimizer",
-    "moment_dtype below fp32 means nothing beside optimizer offload, whose moments stay fp32: "
+    "moment_dtype below fp32 has no effect with optimizer offload, whose moments stay fp32: "
     "choose one",
-    "Megatron-LM core/optimizer/__init__.py:517-545, HybridDeviceOptimizer is not told of "
+    "Megatron-LM core/optimizer/__init__.py:517-545, HybridDeviceOptimizer does not get "
     "exp_avg_dtype",
 )
 def offloaded_moments_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
@@ -240,7 +240,7 @@ def gathers_separately_or_with_reductions(job: Job, table: LayoutTable) -> BoolC
 
 @rule(
     "zero_stage",
-    "zero_stage 2 and 3 reduce gradients beside passes: leave overlap_grad_reduce=false out",
+    "zero_stage 2 and 3 reduce gradients during passes: leave overlap_grad_reduce=false out",
     "Megatron-LM core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:331",
 )
 def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:

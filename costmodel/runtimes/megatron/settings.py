@@ -125,7 +125,7 @@ def _posts_by_gpus(job: Job) -> str | None:
 
 def _of_dense_step(job: Job) -> str | None:
     """As the exporter, which writes no paged stash."""
-    return "its dispatch asks the host for sizes" if job.model.moe else None
+    return "its dispatch reads sizes on the host" if job.model.moe else None
 
 
 def _of_step_with_experts(job: Job) -> str | None:
@@ -156,7 +156,7 @@ def _with_shared_experts(job: Job) -> str | None:
     if moe is None or not moe.shared_expert_intermediate_size:
         return "the model has no shared experts"
     if moe.latent_size:
-        return "experts of a latent width run beside nothing"
+        return "experts of a latent width overlap with nothing"
     return "overlap_moe_a2a excludes it" if job.options.overlap_moe_a2a else None
 
 
@@ -181,7 +181,7 @@ def _of_adamw(job: Job) -> str | None:
 
 def _by_level(job: Job) -> str | None:
     level = job.training.state_precision
-    return None if level == "o0" else f"--state-precision {level} says it"
+    return None if level == "o0" else f"--state-precision {level} states it"
 
 
 def _gradients_in_bf16(job: Job) -> str | None:

@@ -71,7 +71,7 @@ class Setting:
         return _text(self)
 
 
-NEVER_FASTER = "no layout is faster or leaner with it"
+NEVER_FASTER = "no layout is faster or smaller with it"
 
 
 @dataclass(frozen=True, slots=True)

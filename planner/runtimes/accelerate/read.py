@@ -295,7 +295,7 @@ def _degrees(keys: Keys, ranks: int | None, *, counted: bool) -> Degrees | None:
     degrees = Degrees(*(keys.of(key) for key in (mesh.REPLICATE, mesh.SHARD, mesh.TP, mesh.CP)))
     if degrees.ranks == 1:
         if ranks is None:
-            says = "the number of ranks is not told: give num_processes or --cluster"
+            says = "the number of ranks is not stated: give num_processes or --cluster"
             keys.problem("world_size", "unread", says)
             return None
         return Degrees(1, ranks, 1, 1)
@@ -446,7 +446,7 @@ def _stage(keys: Keys, model: ModelSpec) -> int:
         return 3 if keys.of(mesh.RESHARDS) else 2
     strategy = keys.of(mesh.STRATEGY, keys.of(mesh.POLICY)).upper()
     if "HYBRID" in strategy or strategy in ("4", "5"):
-        says = f"{strategy} shards over a node, priced over all ranks: say dp_replicate with FSDP2"
+        says = f"{strategy} shards over a node, priced over all ranks: set dp_replicate with FSDP2"
         keys.problem("hybrid_shard", "unmodelled", says, mesh.STRATEGY)
     return STAGES.get(strategy, 3)
 

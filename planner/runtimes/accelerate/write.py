@@ -181,7 +181,7 @@ def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argu
 
 
 def _notes(job: Job, layout: Layout) -> Iterator[str]:
-    yield f"{FILE} says to `accelerate launch` what this script exports: change both"
+    yield f"{FILE} repeats for `accelerate launch` what this script exports: change both"
     yield "the arguments are those of run_clm.py of transformers: train.py has to take them"
     if accumulated(job, layout) > 1 and layout.zero_stage:
         yield (

@@ -106,7 +106,7 @@ def keys_of(notes: Notes, text: str, file: str) -> Keys | None:
         if isinstance(config, dict):
             return engine_keys(notes, config, file, text)
     except DuplicateError as error:
-        says = f"{file}: {error} stands twice, which stops the engine: delete one"
+        says = f"{file}: {error} is there twice, which stops the engine: delete one"
         notes.problem("duplicate_key", "illegal", says, where)
         return None
     except (ValueError, RecursionError) as error:

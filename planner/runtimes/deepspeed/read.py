@@ -167,7 +167,7 @@ def _degrees(keys: Keys, ranks: int | None, *, counted: bool) -> Degrees | None:
         if whole and each and steps and whole % (each * steps) == 0:
             ranks = whole // (each * steps) * sp  # the runtime counts the ranks of AutoTP here
         else:
-            says = "the number of ranks is not told: give it with --cluster"
+            says = "the number of ranks is not stated: give it with --cluster"
             keys.notes.problem("world_size", "unread", says)
             return None
     if ranks % (tp * sp):
@@ -224,7 +224,7 @@ def _batch(
             keys.problem("script_differs", "unread", says, key)
     whole = micro * steps * degrees.dp
     if request.global_batch_size not in (None, whole):
-        says = f"a step has {whole} sequences, not the {request.global_batch_size} asked about"
+        says = f"a step has {whole} sequences, not {request.global_batch_size}"
         keys.problem("asked_batch", "ignored", f"{says}: leave --global-batch-size out")
     keys.notes.note("training.global_batch_size", keys.entry(whole, engine.BATCH, engine.MICRO))
     return Batch(micro, steps, whole)
@@ -439,7 +439,7 @@ def _check_messages(keys: Keys, cp: int, gradients: str, precision: str) -> None
             f"gradients kept in {kept or 'their own type'} travel as "
             f"{messages or 'the weights'}, which is priced as kept"
         )
-        keys.problem("message_type", "unmodelled", f"{says}: set {key} alike", key)
+        keys.problem("message_type", "unmodelled", f"{says}: set {key} to the same", key)
 
 
 DEEPSPEED = Reader(engine.RUNTIME, recognises, read)

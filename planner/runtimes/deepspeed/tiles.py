@@ -69,8 +69,8 @@ def tiled_loss(model):
 
         head = model.get_output_embeddings()
         tiles = math.ceil(4 * shift_labels.numel() * model.config.vocab_size / TILE_BYTES)
-        told = (of_tile, head, hidden, shift_labels, None, tiles, [head.weight], "sum")
-        return CausalLMOutput(loss=ACCUMULATED * TiledFusedLogitsLoss.apply(*told))
+        arguments = (of_tile, head, hidden, shift_labels, None, tiles, [head.weight], "sum")
+        return CausalLMOutput(loss=ACCUMULATED * TiledFusedLogitsLoss.apply(*arguments))
 
     model.forward = forward
     return model
@@ -79,7 +79,7 @@ def tiled_loss(model):
 
 @rule(
     "tiled_loss",
-    "deepspeed: tiled_loss is not written for scaled losses, nor beside loss_tokens: use bf16 and "
+    "deepspeed: tiled_loss is not written for scaled losses, nor with loss_tokens: use bf16 and "
     "every token, or leave it out",
     "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledFusedLogitsLoss",
 )

@@ -179,7 +179,7 @@ def refuse_types(job: Job) -> None:
     options, stored = job.options, _stored(job)
     if options.gradient_dtype == "bf16" and stored != "bf16":
         raise UnsupportedError(
-            f"{job.runtime}: gradients in bf16 beside {stored} are not taken: leave gradient_dtype "
+            f"{job.runtime}: gradients in bf16 with {stored} are not taken: leave gradient_dtype "
             "out"
         )
 
@@ -246,8 +246,8 @@ def _ranks(job: Job, layout: Layout) -> Written:
 def _notes(layout: Layout) -> Iterator[str]:
     yield "optimizer, learning rate and clipping are common values: change them freely"
     yield (
-        "the Trainer of transformers calls the option --deepspeed, and its own arguments must say "
-        "what this file says"
+        "the Trainer of transformers calls the option --deepspeed, and its own arguments must "
+        "agree with this file"
     )
     if not layout.offload.checkpoints:
         yield (

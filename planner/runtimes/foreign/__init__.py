@@ -16,7 +16,7 @@ from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.names import NAMES, TOWER, sees
 from trainplan.planner.shell import Launch, Problem, Word
 
-INSTEAD = "it is not read: give what it says to `plan search`, or the command that it starts"
+INSTEAD = "it is not read: give its settings to `plan search`, or the command that it starts"
 BEARS = re.compile(
     r"parallel|expert|moe|recompute|remat|checkpoint_(act|layer|num_l)|activations?_checkpoint|offload"
     r"|fp8|fp4|quant|precision|dtype|shard|zero|fsdp|lora|peft|micro_?batch|batch_size|accumul"

@@ -261,7 +261,8 @@ def _lacking(table: Table, flags: Flags, launch: Launch) -> Iterator[Problem]:
     names = [_own_name(table, key.flag) for key in missing]
     given = " and ".join(dict.fromkeys(option for option in missing.values() if option))
     says = (
-        f"not said in what was read: {', '.join(names)}: add {'it' if len(names) == 1 else 'them'}"
+        f"not stated in what was read: {', '.join(names)}: add "
+        f"{'it' if len(names) == 1 else 'them'}"
     )
     says += f", or give {given}" if given else ""
     yield Problem("unread_job", "unread", says, launch.program.place)

@@ -147,7 +147,7 @@ def _lacking(
         missing.append((rules[0].partition("=")[0], "--seq-length"))
     if missing:
         names, options = ([one[at] for one in missing] for at in (0, 1))
-        says = f"not said in what was read: {', '.join(names)}: add it, or give "
+        says = f"not stated in what was read: {', '.join(names)}: add it, or give "
         yield Problem("unread_job", "unread", says + " and ".join(options), launch.program.place)
 
 
@@ -176,7 +176,7 @@ def _question(
     micro, batch = _batches(facts, inner, dp, length, request, deals=deals)
     if micro is None or batch is None:
         raise PlanError(
-            f"no micro batch is said ({', '.join(_keys_of(table, BATCHES))}): say it as a number"
+            f"no micro batch is stated ({', '.join(_keys_of(table, BATCHES))}): give it as a number"
         )
     precision = facts.words.get("precision")
     job = Job(

@@ -205,7 +205,7 @@ def ranks_stated(table: Table, keys: Mapping[str, Word], launch: Launch, inner: 
     return replace(launch, starter=starter, nodes=nodes, gpus_per_node=gpus, ranks=ranks)
 
 
-RANKS_OPEN = "how many ranks there are is not said in what was read: say --cluster NODESxGPUS:GPU"
+RANKS_OPEN = "the number of ranks is not stated in what was read: give --cluster NODESxGPUS:GPU"
 
 
 def moved(word: Word, text: str) -> Word:

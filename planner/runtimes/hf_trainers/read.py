@@ -192,8 +192,8 @@ def _of_file(table: Table, launch: Launch, path: Word | None, request: Request) 
         return {}
     if text is None:
         raise UnsupportedError(
-            f"{table.title} starts this from {path.text[:80]}, which is not here to read: run "
-            "beside that file, or give it alone"
+            f"{table.title} starts this from {path.text[:80]}, which is not here to read: run next "
+            "to that file, or give it alone"
         )
     document = launch.document or _document(text, PurePosixPath(name).suffix.lower())
     if table is SCRIPT and format_of(document) not in ("", SCRIPT.format, "llama_factory"):

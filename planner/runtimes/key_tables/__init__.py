@@ -104,7 +104,7 @@ def translated(table: KeyTable, arguments: Iterable[Argument]) -> Iterator[Argum
         if flag not in templates:
             raise UnsupportedError(
                 f"{table.target} has no key for what {' '.join((flag, value_text(argument)))} of "
-                "Megatron-LM says: use another plan or model, or export to megatron-lm"
+                "Megatron-LM states: use another plan or model, or export to megatron-lm"
             )
         yield from _filled(argument, templates[flag])
     for flag, others in table.without(given).items():

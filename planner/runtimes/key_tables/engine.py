@@ -53,7 +53,7 @@ def rollout_engine(job: Job, layout: Layout, called: str) -> Engine:
         free = estimate.memory.capacity_bytes - estimate.memory.peak_reserved_bytes
         left = max(left, free)
     weights = BYTES_PER_WEIGHT * num_parameters(job.model)
-    source = "--reserve" if reserved else "by the estimate free beside the plan"
+    source = "--reserve" if reserved else "by the estimate free under the plan"
     tp = next((n for n in sizes if weights / n <= MOST_WEIGHTS * left), 0)
     if not tp:
         raise UnsupportedError(
@@ -66,7 +66,7 @@ def rollout_engine(job: Job, layout: Layout, called: str) -> Engine:
         f"{left / GIB:.1f} GiB of every GPU, the --reserve of the plan"
         if reserved
         else f"the {left / GIB:.1f} GiB of every GPU that the estimate leaves free, since no "
-        "--reserve says how much: give that to a search to choose it"
+        "--reserve states how much: give that to a search to choose it"
     )
     return Engine(share, tp, f"the rollout engine has {share:g} of the memory of a GPU: {why}")
 

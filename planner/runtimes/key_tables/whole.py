@@ -221,7 +221,7 @@ def _keys(
         if one.flag in table.lacks:
             raise UnsupportedError(
                 f"{table.title} cannot do what {' '.join((one.flag, value_text(one)))} of "
-                "Megatron-LM says: use another plan or model, or leave --trainer out"
+                "Megatron-LM states: use another plan or model, or leave --trainer out"
             )
     for flag in table.needs:
         if flag not in {one.flag for one in ours}:

@@ -172,7 +172,7 @@ def _adapted(found: Reading, recipe: str) -> Reading:
     if job is None or job.model.trained:
         return found
     if written is None:
-        says = f"{UNREAD_ADAPTERS}: say --train with --model"
+        says = f"{UNREAD_ADAPTERS}: give --train with --model"
         unread = Problem("unread_adapters", "unread", says)
         return replace(found, job=None, problems=(*found.problems, unread))
     kind, modules, rank = written.groups()

@@ -85,9 +85,9 @@ def _benchmark(written: Written) -> tuple[str, tuple[Problem, ...]]:
     ]
     place = named[BENCHMARKED].place
     if near != number:
-        says = f"no recipe of {number} GPUs is recorded: that of {near}, with what the command says"
+        says = f"no recipe of {number} GPUs is recorded: that of {near}, with what the command sets"
         if "train.global_batch_size" not in written.keys:
-            says += "; a run scales its global batch with its replicas: say --global_batch_size"
+            says += "; a run scales its global batch with its replicas: give --global_batch_size"
         problems.append(Problem("other_recipe", "unmodelled", says, place))
     if unused:
         says = f"not used in the price: {', '.join(unused)}"
@@ -134,7 +134,7 @@ def recipe_of(
     stem = written.named.get("--model", written.named.get(BENCHMARKED))
     word = written.named.get("--recipe", stem)
     if word is None:
-        says = "neither --recipe nor --model says which recipe runs: add one"
+        says = "neither --recipe nor --model names the recipe: add one"
         verdict: Verdict = "illegal" if request.strict else "unread"
         return None, (Problem("missing_recipe", verdict, says, launch.program.place),)
     mode = written.named.get("--mode", NOTHING).text
@@ -157,7 +157,7 @@ def recipe_of(
     hint = f" Near: {', '.join(near)}." if near else ""
     says = (
         f"what recipe {name[:80]!r} sets is not recorded, {len(recipes())} of pretraining are: "
-        f"run this beside src/megatron/bridge of a checkout, whose text is read then.{hint}"
+        f"run this next to src/megatron/bridge of a checkout, whose text is read then.{hint}"
     )
     return None, (Problem("unknown_recipe", "unread", says, word.place),)
 
@@ -187,7 +187,7 @@ def _unread(recipe: Recipe, word: Word, request: Request) -> Iterator[Problem]:
     known = {text.partition("=")[0] for texts in table.keys.values() for text in texts}
     for key, value in recipe.unread.items():
         if key in known | ALL_OF and key not in IDLE:
-            says = f"{key} is {value.text}, which only a run would tell: say {key}=VALUE"
+            says = f"{key} is {value.text}, known to a run alone: give {key}=VALUE"
             yield Problem("unread_value", "unread", says, Place(recipe.file, value.line or None))
 
 

@@ -144,7 +144,7 @@ def _notes(job: Job, bridge: Bridge | None) -> Iterator[str]:
 
 NESTED = (
     "a recipe of your own takes the same keys; where its model is a `BridgeGPTModelConfig`, as of "
-    "Llama, those of `model.` stand under `model.transformer.`"
+    "Llama, those of `model.` are under `model.transformer.`"
 )
 
 
@@ -271,9 +271,9 @@ MEGATRON_BRIDGE = Exporter(
     export=export_megatron_bridge,
     writes=MEGATRON_LM.writes - {"gtp", "egtp"},
     packs=(
-        "dataset.inter_document_masking keeps the documents of a pretraining dataset apart; for "
+        "dataset.inter_document_masking masks between the documents of a pretraining dataset; for "
         "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "
-        "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
+        "micro_batch_size 1; rows equal in work come from a dataset of yours"
     ),
     optimizers=MEGATRON_LM.optimizers,
     trains=frozenset({"lora"}),

@@ -184,7 +184,7 @@ def _wrong(split: Split, schedule: Schedule, *, strict: bool) -> Iterator[Proble
             schedule in V_SHAPED and _layers(split, schedule) is None,
         ),
         "split_beside_overlap": (
-            "--overlap-grad-reduce beside a split schedule: take it out",
+            "--overlap-grad-reduce with a split schedule: take it out",
             schedule in (*V_SHAPED, *PENDING)
             and {keys.GRADIENT_OVERLAP.flag, keys.DISTRIBUTED.flag} <= shared.keys(),
         ),

@@ -102,7 +102,7 @@ def _refuse(job: Job, layout: Layout, traits: RuntimeTraits) -> None:
             options.overlap_tp_comm is True
         ),
         "overlap_param_gather=true without MCore models": (options.overlap_param_gather is True),
-        "split backward passes beside overlapped reductions of gradients": (
+        "split backward passes with overlapped reductions of gradients": (
             layout.schedule in (*V_SHAPED, *PENDING) and traits.sharding.overlaps_gradients
         ),
     }
@@ -237,7 +237,7 @@ def _known(arguments: tuple[Argument, ...]) -> None:
     if lacking:
         text = " ".join((lacking.flag, *map(str, lacking.values)))
         raise UnsupportedError(
-            f"megatron-zero-bubble is older than {text} of Megatron-LM: leave out what asks for "
+            f"megatron-zero-bubble is older than {text} of Megatron-LM: leave out what needs "
             "it, or export to megatron-lm"
         )
 
@@ -246,7 +246,7 @@ def _environment(base: LaunchConfig, *, split: bool) -> tuple[EnvironmentVariabl
     """As Megatron-LM, but for the queues of its own runtime (Z, validate_arguments)."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
     others = (one for one in base.environment if not (split and one.name == name))
-    queues = EnvironmentVariable(name, "8", "messages between stages run beside compute")
+    queues = EnvironmentVariable(name, "8", "messages between stages overlap with compute")
     return (*((queues,) if split else ()), *others)
 
 

@@ -301,7 +301,7 @@ def _notes(job: Job, layout: Layout, writes: Writes) -> Iterator[str]:
     if job.training.packing == "none":
         yield f"priced are rows of {job.training.seq_length} tokens, filled: shorter ones cost less"
     if job.runtime == mesh.RUNTIME:
-        yield f"{MESH_FILE} says to `accelerate launch` what this script exports: change both"
+        yield f"{MESH_FILE} repeats for `accelerate launch` what this script exports: change both"
     if writes.mesh and job.runtime == mesh.RUNTIME and layout.zero_stage == 2:
         yield (
             "FSDP_RESHARD_AFTER_FORWARD of the script keeps weights gathered: the file alone does "

@@ -49,7 +49,7 @@ def text_of(notes: Notes, path: Word, request: Request) -> str | None:
     name = path.text.rpartition("/")[2] if path.unresolved or "$" in path.text else path.text
     text = None if "$" in name or not name else request.text_of(name)
     if text is None:
-        says = f"there is no {path.text} to read: give that file alone, or run beside it"
+        says = f"there is no {path.text} to read: give that file alone, or run next to it"
         notes.problem("no_config", "unread", says, path.place)
     return text
 
@@ -87,7 +87,7 @@ def model_of(
                 "folder with a config.json here: give --model"
             )
         elif unknown is not None:
-            says = f"the model is {unknown.text[:80]}, which a run tells: give --model"
+            says = f"the model is {unknown.text[:80]}, known to a run alone: give --model"
         notes.problem("unread_model", "unread", says, entry and entry.place)
         return None
     assert entry is not None
@@ -127,7 +127,7 @@ def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:
         written = Entry(request.seq_length, "assumed", "--seq-length of `plan check`")
     if written is None:
         names = ", ".join(f"--{name}" for name in SEQUENCE[:NAMED])
-        says = f"the length of a sequence is not told ({names}): give it with --seq-length"
+        says = f"the length of a sequence is not stated ({names}): give it with --seq-length"
         notes.problem("unread_sequence", "unread", says)
         return None
     notes.note("training.seq_length", written)

@@ -98,7 +98,7 @@ def notes(job: Job, layout: Layout) -> Iterator[str]:
     if job.model.tower:
         yield _tower_note(job.model.tower)
     if job.training.precision == "tf32":
-        yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
+        yield 'train.py calls torch.set_float32_matmul_precision("high"): no file states it'
     if layout.recompute == "full" and not layout.offload.checkpoints:
         yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
 

@@ -120,7 +120,7 @@ def _reasons(job: Job, layout: Layout) -> Iterator[str]:
             "use a model with q_proj to down_proj, or train every weight with adamw"
         )
     if job.model.trained and _narrow(job) and layout.zero_stage:
-        yield "adapters are in fp32 beside FSDP: leave state_precision out"
+        yield "adapters are in fp32 under FSDP: leave state_precision out"
     if job.training.optimizer.name != "adamw" and job.options.fused_optimizer is False:
         yield f"{job.training.optimizer.name} has one form: leave fused_optimizer out"
     if isinstance(job.options.bucket_mb, float):

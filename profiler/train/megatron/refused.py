@@ -73,7 +73,7 @@ def _of_the_rest(request: TrainingRequest) -> Iterator[str]:
     if request.job.model.moe and layout.ep == 1 and layout.etp != layout.tp:
         yield f"ep 1 with etp {layout.etp} and tp {layout.tp}: {UNSUMMED}"
     if request.job.model.moe and layout.tp > 1 and not layout.sequence_parallel:
-        yield "experts with tp and without sequence parallelism: megatron-core asks for it"
+        yield "experts with tp and without sequence parallelism: megatron-core requires it"
     modules = set(layout.recompute_modules) - REPEATED
     if modules:
         named = ", ".join(sorted(modules))

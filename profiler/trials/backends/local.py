@@ -129,7 +129,7 @@ def _split(option: str, text: str) -> tuple[str, ...]:
         for name in PLACEHOLDER.findall(word):
             if name not in PLACEHOLDERS:
                 known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-                raise SpecError(f"{option}: {{{name}}} stands for nothing; known: {known}")
+                raise SpecError(f"{option}: {{{name}}} is no name; known: {known}")
     return words
 
 

@@ -127,7 +127,7 @@ class BatchJob:
         state = state or self.last
         if state in FAULTS:
             ending, what = FAULTS[state]
-            return Verdict(code, ending, f"Slurm says {state} of job {self.job}: {what}")
+            return Verdict(code, ending, f"Slurm reports {state} of job {self.job}: {what}")
         if code is None:
             code = CODES.get(state)
         return Verdict(code)

@@ -16,17 +16,17 @@ from trainplan.planner.shell import Launch
 
 NOT_WRITTEN: Mapping[str, str] = MappingProxyType(
     {
-        "cluster": "how many ranks is said, not on which GPUs, over what network, at what price",
-        "training.tokens": "whole steps are said, and some number of them where the job has none",
+        "cluster": "how many ranks is stated, not on which GPUs, over what network, at what price",
+        "training.tokens": "whole steps are stated, and some number of them where the job has none",
         "model.name": "of a model that is no preset and that the user does not give",
-        "model.model_type": "as the name; gpt_oss, which has an activation of its own, is told",
+        "model.model_type": "as the name; gpt_oss, which has an activation of its own, is read",
         "model.head_dim": "of latent attention, which has others",
-        "model.max_position_embeddings": "below the sequence length, which is said instead",
+        "model.max_position_embeddings": "below the sequence length, which is stated instead",
         "model.activation": "gelu_tanh without biases, which the runtime computes as gelu",
-        "model.rope_scaling": "numbers that no option says; the runtime has its own",
+        "model.rope_scaling": "numbers that no option sets; the runtime has its own",
         "model.moe.norm_topk_prob": "of one expert per token, where it means nothing",
-        "options": "of a stated default nothing is left: null says the same",
-        "layout.stages": "where they spell out the even split: null says the same",
+        "options": "of a stated default nothing is left: null means the same",
+        "layout.stages": "where they spell out the even split: null means the same",
         "may_offload_activations": "what a search may try is no part of a launch",
     }
 )

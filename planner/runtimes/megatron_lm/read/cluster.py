@@ -52,7 +52,7 @@ def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
         unknown = next((word for word in words if word and number(word) is None), None)
         what = f" ({shown(unknown.text)})" if unknown else ""
         what = " (mpirun and srun start python on each)" if is_silent(launch) else what
-        says = f"the number of ranks is known to a run alone{what}: say --cluster NODESxGPUS:GPU"
+        says = f"the number of ranks is known to a run alone{what}: give --cluster NODESxGPUS:GPU"
         problem = Problem("world_size", "unread", says, unknown.place if unknown else None)
         return Place(None, (), (problem,))
     return Place(*launched_on(launch, *counts, precision))

@@ -129,7 +129,7 @@ DEGREE_CHECKS: tuple[Check | str, ...] = (
     Check(
         "pp_divides_layers",
         _layers,
-        "pp must divide the layers, embedding and loss counted where told: change pp, or give "
+        "pp must divide the layers, embedding and loss counted where stated: change pp, or give "
         f"{keys.STAGES.flag}",
         keys.PP,
     ),

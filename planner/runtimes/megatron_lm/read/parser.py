@@ -299,8 +299,8 @@ def _strays(words: Sequence[Word], before: Word | None, *, strict: bool) -> Iter
 
 def _unread(word: Word) -> Problem:
     says = (
-        f"{shown(word.text)} is known to a run alone and taken for nothing: say what it holds with "
-        f"--set {word.unresolved[0].strip('${}')}=VALUE"
+        f"{shown(word.text)} is known to a run alone and taken for nothing: give what it holds "
+        f"with --set {word.unresolved[0].strip('${}')}=VALUE"
     )
     return Problem("unread_words", "unread", says, word.place)
 

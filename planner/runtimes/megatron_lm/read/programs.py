@@ -104,7 +104,7 @@ def read_of_fork(launch: Launch, request: Request) -> Reading:
     if own:
         says = (
             "Megatron-DeepSpeed is priced as Megatron-LM with the same degrees: its pipeline, its "
-            "ZeRO and what its JSON sets besides the stage are not"
+            "ZeRO and what its JSON sets but the stage are not"
         )
         problems = (*problems, Problem("megatron_deepspeed", "unmodelled", says))
     return replace(reading, problems=problems)

@@ -50,8 +50,8 @@ from trainplan.planner.space import broken_rules
 CHECKS = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST, *MODEL_CHECKS, *RUN_CHECKS)
 """All that the runtime stops at, in its order."""
 OTHER_FILES = {
-    "yaml_cfg": "its arguments stand in a file of another form",
-    "use_checkpoint_args": "its model stands in a checkpoint",
+    "yaml_cfg": "its arguments are in a file of another form",
+    "use_checkpoint_args": "its model is in a checkpoint",
 }
 VERDICTS: dict[str, Verdict] = {
     "stages_hold_layers": "unmodelled",
@@ -125,13 +125,13 @@ def _unread(arguments: Arguments, *, whole: bool) -> Iterator[Problem]:
     for dest, given in arguments.given.items():
         if given.unresolved and dest in READ:
             says = (
-                f"{shown(given.written)} is known to a run alone: say it with "
+                f"{shown(given.written)} is known to a run alone: give it with "
                 f"--set {given.unresolved[0].strip('${}')}=VALUE"
             )
             yield Problem("unread_value", "unread", says, given.place)
     for dest, says in OTHER_FILES.items():
         if dest in arguments and not whole:
-            text = f"{arguments.flag(dest)} is not read, {says}: say the model with --model"
+            text = f"{arguments.flag(dest)} is not read, {says}: give the model with --model"
             yield Problem(f"unread_{dest}", "unread", text, arguments.place(dest))
 
 
@@ -175,7 +175,7 @@ def _question(
         )
         layout = read_layout(arguments, model, cluster.num_gpus)
     except ValidationError as error:
-        says = f"{first_complaint(error).text}: correct the option that says it"
+        says = f"{first_complaint(error).text}: correct the option that sets it"
         return None, None, frozenset(), (_wrong_value(says, absence, cluster, request),)
     job = named(job, request.model)
     if gpu := lacks_format(cluster, job.training.precision):
@@ -227,8 +227,8 @@ def _model(
         same = f"as of {alike.name}, which has the same shape" if alike else ""
         whose = same or "of no model in particular"
     says = (
-        f"how many entries the vocabulary has only the tokenizer says: {entries:,} are assumed, "
-        f"{whose}; say --set vocab_size=N, or --model"
+        f"the size of the vocabulary is known to the tokenizer alone: {entries:,} are assumed, "
+        f"{whose}; give --set vocab_size=N, or --model"
     )
     problem = Problem("assumed_vocabulary", "unread", says)
     model = model.model_copy(update={"vocab_size": entries})

@@ -147,7 +147,7 @@ RUN_CHECKS: tuple[Check | str, ...] = (
     Check(
         "experts_fold_into_ranks",
         _folding,
-        "etp * ep * pp must divide the number of ranks (etp is tp where nothing is said): set "
+        "etp * ep * pp must divide the number of ranks (etp is tp by default): set "
         "--expert-tensor-parallel-size 1, or lower ep",
         keys.EP,
     ),

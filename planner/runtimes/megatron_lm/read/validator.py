@@ -88,7 +88,7 @@ def _old_graphs(f: Facts) -> bool:
 FIRST: tuple[Check | str, ...] = (
     needs("local_attention", f"{keys.ATTENTION}=local", f"{keys.SPEC}=('local',)"),
     *(_removed(dest, now) for dest, now in REMOVED.items()),
-    Check("old_graph_flags", _old_graphs, "say graphs once: --cuda-graph-impl and its modules"),
+    Check("old_graph_flags", _old_graphs, "state graphs once: --cuda-graph-impl and its modules"),
     Check(
         "missing_flag",
         lambda f: not f.given(keys.MICRO_BATCH),
@@ -157,7 +157,7 @@ SHAPE: tuple[Check | str, ...] = (
     Check(
         "heads_divide_hidden",
         _odd_heads,
-        "the heads must divide --hidden-size where --kv-channels says nothing: add it",
+        "the heads must divide --hidden-size without --kv-channels: add it",
         keys.HIDDEN,
     ),
     "cp_divides_sequence",
@@ -240,7 +240,7 @@ LAST: tuple[Check | str, ...] = (
     Check(
         "graph_needs_environment",
         lambda f: f.text(keys.GRAPH) == "transformer_engine" and _graph_environment(f),
-        "graphs of layers beside expandable segments need export NCCL_GRAPH_REGISTER=0",
+        "graphs of layers with expandable segments need export NCCL_GRAPH_REGISTER=0",
         keys.GRAPH,
     ),
     excludes("graph_of_step_takes_no_modules", f"{keys.GRAPH}=full_iteration", keys.GRAPH_MODULES),

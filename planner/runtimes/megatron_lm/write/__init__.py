@@ -153,7 +153,7 @@ MEGATRON_LM = Exporter(
     ),
     recorded_flags="megatron_lm/options.json",
     packs=(
-        "--dataloader-inter-document-masking keeps documents apart; the runtime's own dataset cuts "
-        "them where a row ends, so whole sequences, or rows alike in work, need a dataset of yours"
+        "--dataloader-inter-document-masking masks between documents; the runtime's dataset cuts "
+        "them where a row ends, so whole sequences, or rows equal in work, need a dataset of yours"
     ),
 )

@@ -47,21 +47,21 @@ CPU_THREADS = EnvironmentVariable(
 OFFLOAD_VERSION = EnvironmentVariable(
     "NVTE_CPU_OFFLOAD_V1",
     "1",
-    "Megatron-LM asks for it where activations are offloaded: weights would be copied as well",
+    "Megatron-LM requires it where activations are offloaded: weights would be copied as well",
 )
 
 
 GRAPH_BUFFERS = EnvironmentVariable(
     "NCCL_GRAPH_REGISTER",
     "0",
-    "Megatron-LM asks for it where graphs of layers meet expandable segments",
+    "Megatron-LM requires it where graphs of layers meet expandable segments",
 )
 
 
 NODE_PRIORITY = EnvironmentVariable(
     "CUDA_GRAPHS_USE_NODE_PRIORITY",
     "1",
-    "Megatron-LM asks for it on Blackwell where graphs hold gathers of weights cut beyond tp",
+    "Megatron-LM requires it on Blackwell where graphs hold gathers of weights cut beyond tp",
 )
 
 
@@ -76,7 +76,7 @@ def _queues(job: Job, layout: Layout) -> EnvironmentVariable | None:
         reason = "Megatron-FSDP refuses 1, with which its communication could not overlap"
         return EnvironmentVariable(name, "8", reason)
     if job.options.overlap_moe_a2a and job.model.moe:
-        return EnvironmentVariable(name, "32", "the expert exchange beside compute needs queues")
+        return EnvironmentVariable(name, "32", "an overlapped expert exchange needs queues")
     if layout.tp > 1 or layout.cp > 1:
         reason = "starts communication before the matrix product it overlaps with"
         return EnvironmentVariable(name, "1", reason)

@@ -70,13 +70,13 @@ def layout_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[st
     if layout.offload.optimizer:
         yield "OMP_NUM_THREADS should be the number of CPU cores per GPU"
         yield (
-            "--overlap-cpu-optimizer-d2h-h2d runs the offloaded update beside its copies; the plan "
-            "counts them one after the other, which is no less"
+            "--overlap-cpu-optimizer-d2h-h2d overlaps the offloaded update with its copies; the "
+            "plan counts them one after the other, which is no less"
         )
     if layout.offload_modules:
         yield (
             "offloaded activations take pinned host memory, which is not checked, and no published "
-            "run says how well their copies hide: compare some steps with and without them"
+            "run shows how well their copies overlap: compare some steps with and without them"
         )
     if job.training.precision not in {"bf16", "fp16"}:
         primary = traits.footprint.low_precision == "primary"

@@ -59,7 +59,7 @@ def _replica_arguments(layout: Layout) -> Iterator[Argument]:
         return
     if layout.zero_stage == 0:
         raise UnsupportedError(
-            f"dp_replicate = {layout.dp_replicate} says over how many copies sharded states are "
+            f"dp_replicate = {layout.dp_replicate} sets over how many copies sharded states are "
             "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
         )
     yield keys.REPLICAS(layout.dp_replicate)

@@ -125,8 +125,8 @@ def _unsupported(job: Job) -> str | None:
         "choose jit or unfused": options.cross_entropy == "fused",
         "compile=false: fused kernels are its default; leave the option out": options.compile
         is False,
-        "cuda_graph=full_iteration for a mixture of experts, whose dispatch asks the host for "
-        "sizes; choose partial": model.moe is not None and options.cuda_graph == "full_iteration",
+        "cuda_graph=full_iteration for a mixture of experts, whose dispatch reads sizes on the "
+        "host; choose partial": model.moe is not None and options.cuda_graph == "full_iteration",
         "overlap_tp_comm for latent attention, whose projections have no user buffers: the first "
         "switches it off for all layers (core/extensions/transformer_engine.py:1176); leave the "
         "option out": model.mla is not None and options.overlap_tp_comm is True,
@@ -135,7 +135,7 @@ def _unsupported(job: Job) -> str | None:
         "fp8_attention=true, which no argument of this release gives; export to megatron-bridge": (
             options.fp8_attention is True
         ),
-        "gradient_dtype=bf16 beside fp16; leave the option out": options.gradient_dtype == "bf16"
+        "gradient_dtype=bf16 with fp16; leave the option out": options.gradient_dtype == "bf16"
         and job.training.precision == "fp16",
     }
     return next((reason for reason, applies in reasons.items() if applies), None)

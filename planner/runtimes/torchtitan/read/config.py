@@ -20,9 +20,7 @@ class Config(Keys):
         """The value of a key, or its default; one that only a run gives is a problem."""
         entry = self.entries.get(option.name)
         if entry is not None and isinstance(entry.value, Unread | Made):
-            says = (
-                f"{option} is {shown(entry.value)!r}, which only a run would tell: set it by hand"
-            )
+            says = f"{option} is {shown(entry.value)!r}, known to a run alone: set it by hand"
             self.problem("unread_value", "unread", says, option)
             return option.default
         return Keys.of(self, option, default)

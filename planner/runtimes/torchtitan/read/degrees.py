@@ -44,7 +44,7 @@ def filled(
     shard = parsed.shard
     rest = parsed.tp * parsed.pp * parsed.cp * parsed.replicate
     if shard == -1 and world is None:
-        says = "the number of ranks is not told, and the shard degree is what they leave: give it"
+        says = "the number of ranks is not stated, and the shard degree is what they leave: give it"
         config.problem("world_size", "unread", says)
         return None
     if shard == -1:

@@ -43,7 +43,7 @@ def outer_of(config: Config) -> OuterSpec | None:
         return None
     if delay and not config.of(key.MIXED):
         says = (
-            f"the {delay} local steps beside a sync are taken back at {key.MIXED} = 0, as if they "
+            f"the {delay} local steps during a sync are taken back at {key.MIXED} = 0, as if they "
             "were not: set 0.5; they are priced as kept"
         )
         config.problem("outer_steps_take_back", "unmodelled", says, key.MIXED)

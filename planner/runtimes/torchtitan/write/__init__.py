@@ -132,7 +132,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
     if layout.recompute == "full":
         yield "recomputed layers run to their end; the plan ends them one product earlier"
     if layout.pp > 1 and by_table(layout):
-        yield f"{layout.schedule} is told op by op in {CSV}, which has to lie beside the module"
+        yield f"{layout.schedule} is listed op by op in {CSV}, which has to lie next to the module"
     if job.training.precision in {"fp8", "mxfp8", "nvfp4"}:
         yield f"{job.training.precision} needs torchao; weights are kept and gathered in 16 bits"
 

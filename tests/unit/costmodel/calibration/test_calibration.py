@@ -386,8 +386,8 @@ def test_another_precision_runtime_or_model_is_a_note(job, make_job):
     assert len(calibration_notes(job, calibration)) == 1
     other = make_job("small-moe", ONE_NODE, precision="fp8")
     found = " ".join(notes(other, Measured(calibration=calibration)))
-    assert "calibrated on precision bf16, asked for fp8" in found
+    assert "calibrated on precision bf16, requested fp8" in found
     assert "calibrated on small-dense" in found
-    assert "asked for torchtitan" in " ".join(
+    assert "requested torchtitan" in " ".join(
         calibration_notes(job.model_copy(update={"runtime": "torchtitan"}), calibration)
     )

@@ -126,5 +126,5 @@ def test_adapters_that_make_no_equal_rails_are_refused():
 
 
 def test_groups_of_unlike_domains_are_refused():
-    with pytest.raises(SpecError, match="unlike size, so no rail joins them"):
+    with pytest.raises(SpecError, match="different size, so no rail joins them"):
         machine("4x8:h100-sxm+4x4:h100-sxm")

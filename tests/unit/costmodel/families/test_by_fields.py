@@ -102,7 +102,7 @@ def test_layer_types_say_which_layers_slide() -> None:
         ({"use_qk_norm": True}, "'use_qk_norm' = true"),
         ({"num_loops": 2, "widths": [1, 2]}, "'num_loops' = 2, 'widths' = a list"),
         ({"no_bias": False}, "'no_bias' = false"),
-        ({"layer_norm_eps": 1e-5}, "'layer_norm_eps' speaks of a LayerNorm"),
+        ({"layer_norm_eps": 1e-5}, "'layer_norm_eps' implies a LayerNorm"),
         ({"layer_types": ["mamba"] * 4}, "'layer_types' has 'mamba'"),
         ({"hidden_act": "relu2"}, "'hidden_act' = 'relu2' leaves open whether the MLP has a gate"),
         ({"hidden_act": "snake"}, "activation 'snake' in 'hidden_act'"),

@@ -246,6 +246,6 @@ def test_an_offloaded_layout_says_what_was_not_measured():
     assert host_notes(whole, profile(*measured)) == ()
     for offload in ({"optimizer": 1.0, "tier": "nvme"}, {"parameters": "nvme"}):
         (written,) = host_notes(Layout(offload=offload), profile(*measured, DRIVE[0]))
-        assert written.startswith("drive not measured: as the cluster says")
+        assert written.startswith("drive not measured: as the cluster states")
         assert host_notes(Layout(offload=offload), profile(*measured, *DRIVE)) == ()
     assert host_notes(Layout(offload={"tier": "nvme"}), profile()) == ()

@@ -180,14 +180,14 @@ def test_notes_say_what_was_measured_and_what_was_not(job, make_job):
     assert "measured: a test" in found
     assert "one node was slow" in found
     wide = profile_notes(make_job("small-dense", "4x8:h100-sxm", precision="fp8"), measured)
-    assert any("measured on 1 node, asked for 4: links between nodes" in note for note in wide)
+    assert any("measured on 1 node, requested 4: links between nodes" in note for note in wide)
     assert any("no product was measured in fp8" in note for note in wide)
     across = CollectivePoint(
         operation="all_reduce", ranks=16, per_node=8, num_bytes=2**26, time=timing(0.01)
     )
     two = profile(across, num_nodes=2)
     wide = profile_notes(make_job("small-dense", "4x8:h100-sxm"), two)
-    assert any("measured on 2 nodes, asked for 4: start times" in note for note in wide)
+    assert any("measured on 2 nodes, requested 4: start times" in note for note in wide)
 
 
 def test_measured_products_set_the_speed_of_products(job):

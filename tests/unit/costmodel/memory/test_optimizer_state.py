@@ -220,7 +220,7 @@ def test_an_answer_names_what_frozen_weights_are_kept_in(make_job, runtime, meth
          "megatron-lm has no optimizer galore: use --runtime torch-eager or transformers, or one"),
         ({"optimizer": "muon", "state_precision": "o2"}, {}, "o2 is of AdamW"),
         ({"state_precision": "o2", "precision": "tf32"}, {}, "the precision is tf32"),
-        ({"state_precision": "o2"}, {"moment_dtype": "bf16"}, "says moment_dtype: leave"),
+        ({"state_precision": "o2"}, {"moment_dtype": "bf16"}, "sets moment_dtype: leave"),
         ({"state_precision": "bf16"}, {}, "megatron-lm stores no states at bf16: use --runtime"),
         ({"optimizer": "lion"}, {"moment_dtype": "bf16"}, "moment_dtype is of AdamW"),
     ],

@@ -125,9 +125,9 @@ def test_nodes_of_one_group_are_islands_where_asked():
 @pytest.mark.parametrize(
     ("cluster", "batch", "count", "words"),
     [
-        ("2x8:h100-sxm", 256, None, "say how many with --islands"),
-        ("1x8:h100-sxm+1x8:a100-sxm-80gb", 256, None, "its groups are unlike"),
-        ("1x8:h100-sxm+1x8:a100-sxm-80gb", 256, 2, "are unlike: islands are equal"),
+        ("2x8:h100-sxm", 256, None, "state how many with --islands"),
+        ("1x8:h100-sxm+1x8:a100-sxm-80gb", 256, None, "its groups differ"),
+        ("1x8:h100-sxm+1x8:a100-sxm-80gb", 256, 2, "differ: islands are equal"),
         ("1x8:h100-sxm+1x8:h100-sxm", 255, None, "does not divide among 2 islands"),
         ("3x8:h100-sxm", 256, 2, "do not make 2 equal islands"),
     ],

@@ -241,7 +241,7 @@ TORCHTITAN = {
         [moe(mean_experts_per_tok=1.5)],
         [moe(num_zero_experts=4)],
     ),
-    "experts beside latent attention": (
+    "experts with latent attention": (
         [
             latent(shared_expert_intermediate_size=0),
             latent(shared_expert_intermediate_size=768),
@@ -277,7 +277,7 @@ RARE = {
         [kinds(intermediate_size=4096), kinds(num_key_value_heads=8, num_attention_heads=16)],
         [kinds(mixer="full_attention"), {}],
     ),
-    "products beside both halves": ([{"side_products": ((1024, 64),)}], [{}]),
+    "side products of both halves": ([{"side_products": ((1024, 64),)}], [{}]),
     "weights of a layer in none": ([{"layer_weights": 8}], [{}]),
     "layers with the weights of an earlier": ([{"own_weights": 8}], [{}]),
     "values narrower or wider": (
@@ -306,7 +306,7 @@ RARE = {
     ),
     "one norm for attention": ([{"shared_norm": True}], [{"parallel_residual": True}]),
     "a norm behind the token": ([{"embedding_norm": True}], [{}]),
-    "weights beside the token": ([{"embedding_weights": 1}], [{"embedding_weights": 0}]),
+    "more weights than the token": ([{"embedding_weights": 1}], [{"embedding_weights": 0}]),
     "a bias on the logits": ([{"head_bias": True}], [{"mlp_bias": True}]),
     "fixed factors": ([{"scaled_branches": True}], [{"scale_embeddings": True}]),
     "a residual of several": ([{"residual_streams": 2}], [{"residual_streams": 1}]),

@@ -242,7 +242,7 @@ def test_graphs_and_exchanges_bring_their_variables(wanted):
         ({"cross_entropy": "fused"}, "choose jit or unfused"),
         ({"compile": False}, "leave the option out"),
         ({"model": "mixtral-8x7b", "cuda_graph": "full_iteration"}, "choose partial"),
-        ({"precision": "fp16", "gradient_dtype": "bf16"}, "beside fp16"),
+        ({"precision": "fp16", "gradient_dtype": "bf16"}, "with fp16"),
         ({"model": "deepseek-v3", "overlap_tp_comm": True}, "latent attention"),
     ],
 )

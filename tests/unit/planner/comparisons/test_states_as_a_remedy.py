@@ -80,7 +80,7 @@ def test_adapters_of_4_bit_weights_are_offered_where_16_bits_do_not_fit(large):
         large("accelerate", "1x1:a100-sxm-40gb", 2048), SearchOptions(search_options="none")
     )
     offered = [change for change in answer.changes if "--train" in change]
-    assert offered == [f"train adapters alone, beside 4-bit weights: {QLORA}"]
+    assert offered == [f"train adapters alone, over 4-bit weights: {QLORA}"]
 
 
 def test_a_launch_is_cured_by_them_in_one_edit(large):

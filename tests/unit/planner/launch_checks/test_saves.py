@@ -112,7 +112,7 @@ def test_a_launch_that_saves_another_way_needs_to_say_how_fast():
     _, job, saved = exported("megatron-lm", "async")
     reading = read(saved, job, stated="local", checkpoint_gb_per_s=None)
     (problem,) = (one for one in reading.problems if one.cause == "save_rate")
-    assert problem.says == "the launch saves async, and nothing says how fast: give --checkpoint"
+    assert problem.says == "the launch saves async, and nothing states how fast: give --checkpoint"
     assert reading.job.cluster.failures.save == "local"
 
 

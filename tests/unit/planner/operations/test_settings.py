@@ -331,4 +331,4 @@ def test_what_a_runtime_has_no_option_for_is_noted_in_a_line():
 def test_what_clashes_with_the_launch_is_left_out_with_a_line():
     config, _ = launched(options={"cuda_graph": "full_iteration"})
     assert "--log-straggler" not in {one.flag for one in config.arguments}
-    assert any(note.startswith("straggler log: left out beside") for note in config.notes)
+    assert any(note.startswith("straggler log: left out with") for note in config.notes)

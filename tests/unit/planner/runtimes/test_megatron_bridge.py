@@ -176,7 +176,7 @@ def test_options_of_a_benchmark_choose_its_recipe_and_state_its_ranks():
     assert "unknown_key" not in causes(reading)
     says = " ".join(one.says for one in reading.problems)
     assert "no recipe of 16 GPUs is recorded: that of 8" in says
-    assert "say --global_batch_size" in says
+    assert "give --global_batch_size" in says
     assert "not used in the price: --cuda_graph_impl" in says
     assert not MEGATRON_BRIDGE.recognises(replace(own, arguments=()))
 

@@ -173,7 +173,7 @@ def test_any_text_is_a_program_or_refused(text):
         ("0F0,0I0", ["stage 0, micro batch 0", "weight gradient (W)"]),
         (
             "0F0,0B0,0W0",
-            ["cell 3", "stage 0, micro batch 0 has W beside B: use I and W, or B alone"],
+            ["cell 3", "stage 0, micro batch 0 has W as well as B: use I and W, or B alone"],
         ),
         ("0F0,0W0", ["stage 0, micro batch 0", "one backward pass"]),
         ("0F0,0W0,0I0", ["deadlocks", "rank 0 at 0W0", "reorder"]),

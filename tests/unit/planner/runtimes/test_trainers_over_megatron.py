@@ -172,7 +172,7 @@ def test_without_a_reserve_the_engine_has_what_the_estimate_leaves(trainer):
     one = MEGATRON[0]
     config = TRAINERS[trainer](job_of(one, reserve_bytes=0), one.layout)
     (note,) = (note for note in config.notes if "rollout engine" in note)
-    assert "no --reserve says how much" in note
+    assert "no --reserve states how much" in note
     left = float(re.search(r"the ([\d.]+) GiB", note)[1])
     assert float(settings_of(config)[SHARES[trainer][0]]) == pytest.approx(left / 79.7, abs=0.02)
 

@@ -254,7 +254,7 @@ def test_rows_of_experts_are_compared_over_all_ranks(judge):
 def test_saved_bytes_may_differ_by_half_a_per_cent(judge):
     assert judge.of(FINE, Saw(saved_bytes=10_049, sent=SENT)).equal
     found = judge.of(FINE, Saw(saved_bytes=10_060, sent=SENT))
-    assert found.wrong_saved == ("rank 1 keeps 10,060 bytes, the memory model says 10,000",)
+    assert found.wrong_saved == ("rank 1 keeps 10,060 bytes, the memory model has 10,000",)
 
 
 def test_ranks_of_gpus_do_not_count_saved_bytes(judge):

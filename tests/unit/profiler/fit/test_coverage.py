@@ -126,7 +126,7 @@ def test_a_curve_makes_a_quantity_measured_and_points_alone_do_not():
     ("name", "more"),
     [
         ("kernels without reuse", {"constants": CONSTANTS}),
-        ("compute beside traffic", {"constants": CONSTANTS}),
+        ("compute during traffic", {"constants": CONSTANTS}),
         ("messages between stages", {"fitted": MESSAGES}),
     ],
 )

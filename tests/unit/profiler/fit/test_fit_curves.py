@@ -281,7 +281,7 @@ def test_time_that_grows_with_no_bandwidth_is_refused():
     points = [collective(size, 1e-6 * size**0.25) for size in SIZES]
     curve, why = fit_collective(points)
     assert curve is None
-    assert why == "no bandwidth can be told: time does not grow with size"
+    assert why == "no bandwidth can be fitted: time does not grow with size"
 
 
 def test_attention_at_two_lengths_gives_no_curve_and_a_note():

@@ -89,7 +89,7 @@ def test_what_a_cluster_decides_is_a_line_to_fill():
 def test_processes_of_other_machines_are_never_guessed_from_this_one():
     stated = plan("profile", "--print-launch", "slurm", "--nnodes", "2")
     assert stated.code == 2
-    assert "say --nproc-per-node" in stated.err
+    assert "give --nproc-per-node" in stated.err
 
 
 def test_the_script_has_the_words_that_were_typed_without_where_to_measure(monkeypatch):

@@ -140,7 +140,7 @@ def test_a_node_that_is_stopped_is_named_after_the_timeout_and_not_before(cluste
     assert other.look() is None
     cluster.seconds += 1
     text = other.look().text
-    assert text.startswith(f"node {struck} (host{struck}) has said nothing for 60 s (--timeout)")
+    assert text.startswith(f"node {struck} (host{struck}) was silent for 60 s (--timeout)")
 
 
 def test_nodes_that_live_and_a_command_that_was_held_itself_are_no_fault(cluster, pair):

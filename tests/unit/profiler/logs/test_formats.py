@@ -70,7 +70,7 @@ def test_ranks_of_autotp_count_as_samples_of_deepspeed_and_not_of_the_job():
 
 
 def test_another_batch_of_deepspeed_is_another_job():
-    with pytest.raises(SpecError, match="global batch size 96, asked for is 128"):
+    with pytest.raises(SpecError, match="global batch size 96, requested is 128"):
         seen(COUNTED.format(96), ENGINE.format(3, 64), ENGINE.format(4, 256))
 
 

@@ -116,7 +116,7 @@ def test_several_ranks_of_one_step_count_once():
 def test_lines_of_another_batch_size_do_not_count():
     text = megatron([500, 500, 500], batch=64) + "\n" + NEW.format(4, 2000, 128)
     assert observe(text, REQUEST).step_time_s == pytest.approx(2.0)
-    with pytest.raises(SpecError, match=r"global batch size 64.*asked for is 128"):
+    with pytest.raises(SpecError, match=r"global batch size 64.*requested is 128"):
         observe(megatron([500, 500], batch=64), REQUEST)
 
 

@@ -243,10 +243,10 @@ def test_a_command_of_the_users_runs_the_script_and_is_stopped_by_another(tmp_pa
     ("command", "stop", "complaint"),
     [
         ("ssh head 'bash {script}", "", "No closing quotation"),
-        ("ssh head {file}", "", r"{file} stands for nothing; known: {folder}, {script}, {name}"),
+        ("ssh head {file}", "", r"{file} is no name; known: {folder}, {script}, {name}"),
         ("", "", "--command is empty"),
         ("make train", "", r"names neither {script} nor {folder}"),
-        ("bash {script}", "kill {pid}", r"--stop-command: {pid} stands for nothing"),
+        ("bash {script}", "kill {pid}", r"--stop-command: {pid} is no name"),
     ],
 )
 def test_a_command_that_cannot_be_meant_is_refused(command, stop, complaint):

@@ -115,7 +115,7 @@ def test_a_job_that_ends_is_not_cancelled(tmp_path, slurm):
 @pytest.mark.parametrize(
     ("state", "ending", "reason"),
     [
-        ("NODE_FAIL", "lost_node", "Slurm says NODE_FAIL of job 4711: a node failed"),
+        ("NODE_FAIL", "lost_node", "Slurm reports NODE_FAIL of job 4711: a node failed"),
         ("OUT_OF_MEMORY", "out_of_memory", "OUT_OF_MEMORY of job 4711"),
         ("PREEMPTED", "lost_node", "another job took its nodes"),
         ("TIMEOUT", "hang", "its time limit came"),

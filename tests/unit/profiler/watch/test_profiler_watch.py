@@ -132,7 +132,7 @@ def test_of_ranks_that_wait_and_one_that_measures_this_one_hangs(folder):
 def test_a_rank_whose_heart_stands_still_is_named_first(folder):
     folder.at(0, beat(0), beat(1), work=7)
     watch = folder.at(61, beat(0, number=100), work=7)
-    assert hung(watch).text.startswith("item gemm, task m=1: rank 1 on a stands still")
+    assert hung(watch).text.startswith("item gemm, task m=1: rank 1 on a is stuck")
 
 
 def test_a_rank_that_failed_is_named_before_those_left_in_the_call(folder):
