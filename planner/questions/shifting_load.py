@@ -116,7 +116,7 @@ def _with_note(plan: Plan, first: Plan, measured: Measured) -> Plan:
 
 def _none(first: Plan, *, timed: bool) -> SpecError:
     best = first.best.estimate
-    reason = "the time limit struck: raise --time-limit" if timed else "in memory limits 1 % apart"
+    reason = "the time limit struck: raise --time-limit" if timed else "in limits of memory by 1 %"
     return SpecError(
         f"--fit-p99: no layout that fits when load shifts was found, {reason}; the best without it "
         f"takes {best.step_time_s:.4g} s and {best.memory.peak_reserved_bytes / GIB:.4g} GiB"

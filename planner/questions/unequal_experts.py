@@ -91,7 +91,7 @@ def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
     if job.options.routing and job.options.routing.kind == "load" and layout.ep > 1:
         yield (
             f"not known whether memory holds when load shifts: routing={job.options.routing} is "
-            "one load for all steps and layers; counts by step say it (routing=FILE)"
+            "one load for all steps and layers; counts by step show it (routing=FILE)"
         )
     yield from _placement_notes(job, layout)
     if found.padded_fraction > NOTICED:

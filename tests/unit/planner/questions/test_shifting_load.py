@@ -107,7 +107,7 @@ def test_where_none_fits_or_no_time_is_left_the_refusal_says_which(job, monkeypa
 
     monkeypatch.setattr(islands, "search", searched)
     narrow = options("recompute=none", "micro_batch_size=1", fit_p99=True, only_answer=True)
-    says = "the time limit struck" if over else "in memory limits 1 % apart"
+    says = "the time limit struck" if over else "in limits of memory by 1 %"
     with pytest.raises(SpecError, match=f"--fit-p99: no layout .*{says}.*without it takes") as one:
         search(counted(job, 30.0), narrow, budget)
     assert "\n" not in str(one.value)
