@@ -176,7 +176,7 @@ def _(block: Table) -> Iterator[str]:
 @_html.register
 def _(block: Chart) -> Iterator[str]:
     name, half = _name(block.name), " half" * block.half
-    yield f'<figure class="chart{half}"><figcaption>{escape(block.caption)}</figcaption>'
+    yield f'<div class="chart{half}"><figure><figcaption>{escape(block.caption)}</figcaption>'
     yield f"<p>{_text(block.says)}</p>"
     yield f'<div id="{name}" class="drawing" style="height:{block.height}px" '
     yield f'role="img" data-height="{block.height}" '
@@ -189,9 +189,9 @@ def _(block: Chart) -> Iterator[str]:
         )
         yield "</div>"
     yield f'<script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
-    yield "<details><summary>The numbers</summary>"
+    yield "</figure><details><summary>The numbers</summary>"
     yield from _html(block.numbers)
-    yield "</details></figure>"
+    yield "</details></div>"
 
 
 @_html.register

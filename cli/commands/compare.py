@@ -14,7 +14,7 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.values import ReportFile, load_written, remark_change
     from trainplan.planner.cases import Case
-    from trainplan.planner.comparisons import compare
+    from trainplan.planner.comparisons import Proof, compare
 
 
 @page("compare", "plan compare before.json after.json")
@@ -39,6 +39,7 @@ def command(
         one.layout,
         Case(other.job, other.options, measured),
         other.layout,
+        (Proof.of(one), Proof.of(other)),
     )
     remark_change(first, one, measured)
     remark_change(second, other, measured)

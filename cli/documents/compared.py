@@ -11,6 +11,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import (
     Comparison,
     FieldDifference,
+    Proof,
     TermDifference,
     Verdict,
     WhyNot,
@@ -160,12 +161,16 @@ class Side(OfJob, Priced):
 
     goodput: Goodput | None
     """Share of the time that trains, as in `spent` of a plan; null: failures are not stated."""
+    proof: Proof | None
+    """What its search proved, under the cost model: `objective`, `optimal`, `gap_fraction` and
+    `slack_fraction` (it is the simplest layout that takes no more than this longer than the best);
+    null: not known."""
 
     @classmethod
     def of(cls, side: ComparedSide) -> Self:
         """Of a priced layout."""
-        job = side.job
-        return cls(**of_job(job), **of_priced(job, side), goodput=goodput_of(job))
+        job, proof = side.job, side.proof
+        return cls(**of_job(job), **of_priced(job, side), goodput=goodput_of(job), proof=proof)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from trainplan.cli.pages.parts.differences import (
     release_line,
 )
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line, goodput_lines
+from trainplan.cli.pages.parts.objective import proof_words
 from trainplan.cli.words import layout_line
 from trainplan.planner.comparisons import Comparison, Side
 
@@ -43,6 +44,7 @@ def compare_page(found: Comparison) -> Iterator[Part]:
 def _side(name: str, side: Side) -> Iterator[str]:
     yield f"{name}: {layout_line(side.layout, side.job.model)}"
     yield f"  {estimate_line(side.estimate, side.job)}"
+    yield f"  proved under the cost model: {proof_words(side.proof)}"
     yield from (f"  {line}" for line in goodput_lines(side.job))
     if not side.estimate.memory.fits:
         yield f"  {fit_line(side.estimate.memory, side.job.model)}"

@@ -23,7 +23,7 @@ from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.words import DOT, layout_line, no_plan_text, percent, seconds
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
-from trainplan.planner.comparisons import KNEE_EFFICIENCY, Curve, Sweep
+from trainplan.planner.comparisons import Curve, Sweep
 
 FEWEST_DRAWN = 3
 """Two points are no curve."""
@@ -125,7 +125,7 @@ def legend(swept: Sweep) -> str:
     text = (
         "eff.: tokens/s per GPU over those of the first point. added: what an added GPU gives over "
         "a GPU of the best point before; the knee is the last point before that falls under "
-        f"{percent(KNEE_EFFICIENCY, 0)}."
+        f"{percent(swept.KNEE_EFFICIENCY, 0)}."
     )
     statuses = {point.outcome.status for one in swept.curves for point in one.points}
     if "even" in statuses:

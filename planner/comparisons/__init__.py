@@ -7,8 +7,6 @@ Comparison: all that differs.
 Curve: points along the first knob, all other knobs held.
 field_differences: fields of two documents that differ, in the order of the first.
 FieldDifference: a field of a job or a layout that differs.
-KNEE_EFFICIENCY: a scaling curve bends where an added GPU gives less than this share of a GPU of
-    the best point before.
 Offer: a cluster with prices, as it is offered.
 Offers: offers compared, and the plan on the cheapest.
 offers: the cheapest plan on each of some offers.
@@ -16,6 +14,7 @@ OffersDocument: what a job costs on each of some offers.
 parse_varied: read a parameter with its values.
 Point: one job of the sweep and its best plan.
 remedies: the fastest layouts one change away, then the best one that holds its degrees.
+Proof: what the search of a plan proved of it.
 Remedy: the layout with something changed.
 Setting: a knob at a value.
 Side: one of the two plans, priced.
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from trainplan.planner.comparisons.comparison import (
         Comparison,
         FieldDifference,
+        Proof,
         Side,
         TermDifference,
         compare,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from trainplan.planner.comparisons.parameters import Varied, parse_varied
     from trainplan.planner.comparisons.remedy import Remedy, remedies
     from trainplan.planner.comparisons.sweeps import (
-        KNEE_EFFICIENCY,
         Curve,
         Point,
         Setting,

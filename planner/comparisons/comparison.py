@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Self
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import Job
@@ -11,7 +12,7 @@ from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
 from trainplan.planner.cases import Case
-from trainplan.planner.documents import Json, layout_json
+from trainplan.planner.documents import Json, Written, layout_json
 from trainplan.planner.operations import CheckpointMove, checkpoint_move
 from trainplan.planner.questions import estimate
 
@@ -38,12 +39,33 @@ class TermDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What the search of a plan proved of it, under the cost model."""
+
+    objective: str
+    """What it was searched for: `time`, `memory`, `cost`, `energy`, `gpus` or `context`."""
+    optimal: bool
+    """No layout of its space is better."""
+    gap_fraction: float
+    """What a better one may take less, at most; 0 and not `optimal`: not known."""
+    slack_fraction: float
+    """It is the simplest layout that takes no more than this longer than the best."""
+
+    @classmethod
+    def of(cls, plan: Written) -> Self:
+        """That of a plan as it was written."""
+        return cls(plan.objective, plan.optimal, plan.gap_fraction, plan.slack_fraction)
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One of the two plans, priced."""
 
     job: Job
     layout: Layout
     estimate: Estimate
+    proof: Proof | None = None
+    """Null: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +86,14 @@ class Comparison:
     """What a checkpoint of the first needs before the second can load it."""
 
 
-def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison:
-    """Compare two layouts, each of its job.
+def compare(
+    first: Case,
+    one: Layout,
+    second: Case,
+    other: Layout,
+    proofs: tuple[Proof | None, Proof | None] = (None, None),
+) -> Comparison:
+    """Compare two layouts, each of its job, with what their searches proved.
 
     Raises:
         SpecError: A layout breaks a rule of its job; the message says which plan.
@@ -75,8 +103,8 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
     tokens = [one.job.islands * real_tokens_per_step(one.job.training) for one in (first, second)]
     same = before.job == after.job
     return Comparison(
-        first=before,
-        second=after,
+        first=replace(before, proof=proofs[0]),
+        second=replace(after, proof=proofs[1]),
         job=field_differences(
             before.job.model_dump(mode="json"), after.job.model_dump(mode="json")
         ),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
+from typing import ClassVar
 
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.layout import Layout
@@ -69,6 +70,7 @@ class Curve:
 class Sweep:
     """One curve for every combination of the knobs after the first."""
 
+    KNEE_EFFICIENCY: ClassVar[float] = KNEE_EFFICIENCY
     varied: tuple[Varied, ...]
     weak: bool
     """The batch grew with the GPUs."""

@@ -90,6 +90,15 @@ def test_text_stands_out_from_its_background(opened, scheme):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_no_heading_of_the_page_is_cut(opened, width):
+    opened.resize(width)
+    cut = """[...document.querySelectorAll('nav a')].filter((one) =>
+      one.getBoundingClientRect().right > document.documentElement.clientWidth).length"""
+    assert opened.wait(f"{cut} === 0")
+    opened.resize(WIDTHS[0])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_page_never_scrolls_sideways(opened, width):
     opened.resize(width)
     fits = opened.wait(f"{OVERFLOW} <= 0")
@@ -155,11 +164,14 @@ def test_print_opens_what_is_folded_but_whole_files_and_is_dark_on_light(opened,
         "addEventListener('beforeprint', () => {"
         " window.folded = document.querySelectorAll('details:not([open]):not(:has(pre))').length;"
         f" window.printed = {shown};"
+        " window.widths = [...document.querySelectorAll('[data-figure]')]"
+        "  .map((one) => one.querySelector('svg').clientWidth - one.clientWidth);"
         "});"
     )
     assert opened.pdf_pages() > (0 if kind == "pareto" else 1)  # nine choices fit on one
     assert opened.ask("window.folded") == 0
     assert opened.ask("window.printed") == TEXT.light
+    assert not any(opened.ask("window.widths"))
     assert opened.ask(shown) == before == TEXT.dark
     opened.scheme("light")
     assert opened.ask("document.querySelectorAll('details[open]').length") == 0

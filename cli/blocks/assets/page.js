@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const PAPER = "660px"; // what is left of a page of A4 or Letter within margins
+  const PAPER = 1000; // pixels that a browser shrinks to the width of a page
   const root = document.documentElement;
   const style = () => getComputedStyle(root);
   const coloured = (value, colours) => {
@@ -19,15 +19,17 @@
     script.textContent = document.getElementById("plotly").textContent;
     document.head.append(script);
   };
-  const draw = (place) => {
+  const draw = (place, width) => {
     library();
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
     const named = figure.data.filter((one) => one.name && one.showlegend !== false).length;
     const small = place.clientWidth < 600, narrow = small && named > 1;
     if (small) figure.data.forEach((one) => { if (one.meta) one.text = one.meta; });
-    place.style.height = Number(place.dataset.height) + (narrow ? 19 * named : 0) + "px";
-    const done = Plotly.react(place, figure.data, figure.layout,
+    const height = Number(place.dataset.height) + (narrow ? 19 * named : 0);
+    place.style.height = height + "px";
+    if (width) Object.assign(figure.layout, { width, height, autosize: false });
+    const done = Plotly[width ? "newPlot" : "react"](place, figure.data, figure.layout,
       { responsive: true, displaylogo: false, displayModeBar: false });
     place.dataset.drawn = "yes";
     return done;
@@ -38,7 +40,7 @@
       if (entry.isIntersecting && !drawn(entry.target)) draw(entry.target);
   }, { rootMargin: "400px" });
   charts.forEach((place) => seen.observe(place));
-  const redraw = () => charts.filter(drawn).forEach(draw);
+  const redraw = () => charts.filter(drawn).forEach((place) => draw(place));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = style().colorScheme === "dark" ? "light" : "dark";
@@ -75,9 +77,8 @@
       opened.add(details);
     }
     for (const place of charts) {
-      place.style.width = PAPER;
-      draw(place);
-      Plotly.Plots.resize(place);
+      place.style.width = PAPER + "px";
+      draw(place, PAPER); // a size that is stated is drawn at once
     }
   });
   addEventListener("afterprint", () => {

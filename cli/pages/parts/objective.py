@@ -7,6 +7,7 @@ from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
 from trainplan.costmodel.run_costs import JOULES_PER_KWH, run_steps, stretch_of
 from trainplan.costmodel.runtimes import runtime
+from trainplan.planner.comparisons import Proof
 from trainplan.planner.plan import Plan, Target, Tried
 
 SHOWN_SIZES = 6
@@ -42,6 +43,17 @@ def _energy(joules: float) -> str:
         return f"{joules / 1000:.3g} kJ"
     kwh = joules / JOULES_PER_KWH
     return f"{kwh / 1000:,.1f} MWh" if kwh >= 1000 else f"{kwh:.3g} kWh"
+
+
+def proof_words(proof: Proof | None) -> str:
+    """What a search proved of its answer, in a few words."""
+    if proof is None or not (proof.optimal or 0 < proof.gap_fraction < 1):
+        return "not known"
+    best = WORDS[proof.objective]
+    if not proof.optimal:
+        return f"within {percent(proof.gap_fraction, up=True)} of the {best} of its search"
+    slack, of_it = proof.slack_fraction, f"{best} of its search"
+    return f"simplest within {percent(slack)} of the {of_it}" if slack else of_it
 
 
 def objective_lines(plan: Plan) -> Iterator[str]:

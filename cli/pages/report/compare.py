@@ -9,21 +9,25 @@ from pydantic import AfterValidator
 
 from trainplan.cli.blocks import Block, Chart, Fact, Facts, Page, Paragraph, Section
 from trainplan.cli.pages.compare import HEADS
-from trainplan.cli.pages.figures import DOWN, bars, chart, scatter, series
-from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE
+from trainplan.cli.pages.figures import DOWN, bars, chart, folded, scatter, series
+from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE, idle_lines
 from trainplan.cli.pages.parts.differences import (
     differences_table,
     fields_table,
     memories_table,
     signed,
 )
+from trainplan.cli.pages.parts.headline import fit_line
+from trainplan.cli.pages.parts.objective import proof_words
+from trainplan.cli.pages.report.plan.memory import ranks_chart
+from trainplan.cli.pages.report.plan.step import waterfall
 from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib, layout_line, percent, seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import stages_text
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons import FieldDifference, TermDifference
+from trainplan.planner.comparisons import FieldDifference, Proof, TermDifference
 
 
 def _with_ranks(estimate: Estimate) -> Estimate:
@@ -40,6 +44,7 @@ class ComparedSide(Read):
     runtime: str
     layout: LayoutValue
     estimate: Annotated[Estimate, AfterValidator(_with_ranks)]
+    proof: Proof | None = None
 
 
 class Checkpoint(Read):
@@ -115,32 +120,55 @@ def compare_page(found: Compared) -> Page:
         facts=Facts(tuple(_facts(found))),
         sections=(
             Section("time", "Where the seconds differ", _time(found)),
-            Section("memory", "Memory of the fullest GPU", (memory_chart(found),)),
+            Section("steps", "Where each step goes", tuple(_steps(found))),
+            Section("memory", "Memory", (memory_chart(found), *_ranks(found))),
             Section("layouts", "Layouts", _layouts(found)),
             Section("jobs", "Jobs", _jobs(found)),
         ),
     )
 
 
-def _certainty(found: Compared) -> Iterator[Paragraph]:
-    chance = found.probability_second_faster
-    if chance is None:
-        yield Paragraph(
-            "The jobs differ, so the errors of their estimates may differ: no probability "
-            "is given.",
-            "doubtful",
-        )
-    else:
-        yield Paragraph(
-            f"The second is the faster one with {percent(chance, 0)} probability. Both are priced "
-            "with the same numbers; what the cost model gets wrong of both equally cancels.",
-            "plain" if chance in (0.0, 1.0) or not 0.1 < chance < 0.9 else "doubtful",
-        )
+def _certainty(found: Compared) -> Iterator[Paragraph | Facts]:
+    proofs = [
+        Fact(f"{name}: proved under the cost model", proof_words(side.proof))
+        for name, side in zip(HEADS, found.sides, strict=True)
+    ]
+    yield Facts((*proofs, _modelled(found)), wide=True)
     for name, side in zip(HEADS, found.sides, strict=True):
         if not side.estimate.memory.fits:
             yield Paragraph(f"The {name} does not fit into memory.", "bad")
     if found.checkpoint:
         yield Paragraph(found.checkpoint.text, "plain")
+
+
+def _modelled(found: Compared) -> Fact:
+    """How sure the cost model is which one is faster."""
+    chance, name = found.probability_second_faster, "the cost model itself"
+    if chance is None:
+        note = "The jobs differ, so the errors of their estimates may differ, too."
+        return Fact(name, "no probability is given", note, "doubtful")
+    note = "Both are priced with the same numbers; what the cost model gets wrong of both cancels."
+    value = f"second faster with {percent(chance, 0)} probability"
+    return Fact(name, value, note, "doubtful" if 0.1 < chance < 0.9 else "plain")
+
+
+def _steps(found: Compared) -> Iterator[Block]:
+    longest = max(side.estimate.step_time_s for side in found.sides)
+    for name, side in zip(HEADS, found.sides, strict=True):
+        whose = f" of the {name}"
+        yield waterfall(f"step-{name}", whose, side.estimate, longest=longest, half=True)
+    for name, side in zip(HEADS, found.sides, strict=True):
+        yield from (Paragraph(f"{name}: {line}") for line in idle_lines(side.estimate))
+
+
+def _ranks(found: Compared) -> Iterator[Block]:
+    """Memory of every pipeline rank of both."""
+    memories = [side.estimate.memory for side in found.sides]
+    most = 1.05 * max(max(one.capacity_bytes, one.peak_reserved_bytes) for one in memories)
+    for name, side in zip(HEADS, found.sides, strict=True):
+        says = fit_line(side.estimate.memory, side.model)
+        label, whose = f"memory-{name}", f" of the {name}"
+        yield ranks_chart(label, whose, side.layout, side.estimate, says, highest=most, half=True)
 
 
 def _facts(found: Compared) -> Iterator[Fact]:
@@ -164,7 +192,7 @@ def _time(found: Compared) -> Sequence[Block]:
     step = max(first, second)
     seen = [t for t in found.terms if abs(t.difference_s) >= SMALLEST_SHARE * step]
     rest = second - first - sum(one.difference_s for one in seen)
-    parts = [(one.term.replace("_", " "), one.difference_s) for one in seen]
+    parts = [(folded(LABELS.get(one.term, one.term), 24), one.difference_s) for one in seen]
     if abs(rest) >= SMALLEST_SHARE * step:
         parts.append(("all others", rest))
     return (
@@ -179,7 +207,7 @@ def _time(found: Compared) -> Sequence[Block]:
             **_seconds_axis(first, parts, second),
             yaxis=DOWN,
             showlegend=False,
-            height=120 + 28 * len(parts),
+            height=130 + 34 * len(parts),
         ),
     )
 
@@ -211,7 +239,7 @@ def _waterfall(
         "text": [seconds(first), *texts, seconds(second)],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "textposition": "none",
-        "marker": {"color": ["@blue", *colours, "@blue"]},
+        "marker": {"color": ["@text", *colours, "@text"]},
     }
 
 
@@ -222,7 +250,7 @@ def _seconds_axis(
     ends = [*accumulate((value for _, value in parts), initial=first), second]
     low, span = min(ends), max(ends) - min(ends)
     start = max(0.0, low - 0.5 * span) if span else 0.0
-    title = "seconds of a step" + (f"; the axis starts at {seconds(start)}" if start else "")
+    title = "seconds" + (f"; the axis starts at {seconds(start)}" if start else "")
     return {"x": title, "xaxis": {"range": [start, max(ends) + 0.05 * (span or first)]}}
 
 

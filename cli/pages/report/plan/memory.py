@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.blocks import Block, Fact, Facts, Paragraph, Section
+from trainplan.cli.blocks import Block, Chart, Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.figures import SERIES, chart, scatter
 from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS, ranks_memory
 from trainplan.cli.pages.parts.headline import fit_line
@@ -39,33 +39,54 @@ def rank_capacities(job: Job, layout: Layout) -> tuple[float, ...]:
 
 
 def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
-    memory = plan.best.estimate.memory
+    best, margin = plan.best, plan.memory_margin
+    says = fit_line(best.estimate.memory, plan.job.model)
+    yield ranks_chart(
+        "memory-by-rank", "", best.layout, best.estimate, says, capacities=capacities, margin=margin
+    )
+    yield from _node_blocks(best.estimate)
+    if plan.job.reserve_bytes:
+        reserved = gib(plan.job.reserve_bytes)
+        yield Paragraph(f"{reserved} GiB of every GPU are left to another tenant: not counted.")
+
+
+def ranks_chart(
+    name: str,
+    whose: str,
+    layout: Layout,
+    estimate: Estimate,
+    says: str,
+    *,
+    capacities: Sequence[float] = (),
+    margin: float = 0.0,
+    highest: float | None = None,
+    half: bool = False,
+) -> Chart:
+    """GiB of every rank of `whose` plan by what takes them, on an axis up to `highest` bytes."""
+    memory = estimate.memory
     ranks = memory.pipeline_ranks
     of = tuple(capacities) or (memory.capacity_bytes,) * len(ranks)
     fullest = min(ranks, key=lambda rank: of[rank.rank] - rank.total_bytes)
-    best = plan.best.layout
-    share = plural(best.tp * best.cp * best.dp, "GPU")
+    share = plural(layout.tp * layout.cp * layout.dp, "GPU")
     axis: dict[str, object] = {"range": [-0.5, len(ranks) - 0.5], "type": "linear"}
     if len(ranks) <= MOST_TICKS:
         axis["dtick"] = 1
-    yield chart(
-        "memory-by-rank",
-        f"Peak GiB on a GPU of each pipeline rank ({share} a rank)",
+    return chart(
+        name,
+        f"Peak GiB on a GPU of each pipeline rank{whose} ({share} a rank)",
         f"Pipeline rank {fullest.rank} has least to spare: {gib(fullest.total_bytes)} of "
-        f"{gib(of[fullest.rank])} GiB. {fit_line(memory, plan.job.model)}",
-        _traces(ranks, of, plan.memory_margin),
+        f"{gib(of[fullest.rank])} GiB. {says}",
+        _traces(ranks, of, margin),
         ranks_memory(ranks, of),
         x="pipeline rank",
         y="GiB",
         barmode="stack",
         xaxis=axis,
+        yaxis={"range": [0, highest / GIB]} if highest else {},
         bargap=GAPS.get(len(ranks), 0.3),
         legend={"traceorder": "normal"},
+        half=half,
     )
-    yield from _node_blocks(plan.best.estimate)
-    if plan.job.reserve_bytes:
-        reserved = gib(plan.job.reserve_bytes)
-        yield Paragraph(f"{reserved} GiB of every GPU are left to another tenant: not counted.")
 
 
 def _traces(
@@ -82,7 +103,8 @@ def _traces(
         }
     edges = [-0.5 + place for place in range(len(ranks) + 1)]
     margin_word = f"with a margin of {percent(margin, 0)}"
-    for word, part, dash in (("a GPU has", 1.0, "solid"), (margin_word, 1 - margin, "dash")):
+    lines = (("a GPU has", 1.0, "solid"), (margin_word, 1 - margin, "dash"))
+    for word, part, dash in lines if margin else lines[:1]:
         yield scatter(
             word,
             edges,

@@ -1,9 +1,9 @@
 """Where the step goes: from the FLOPs at the GPUs' peak to the whole, bar by bar."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from trainplan.cli.blocks import Block, Paragraph, Section, number, table
+from trainplan.cli.blocks import Block, Chart, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, chart, folded, scatter
 from trainplan.cli.pages.parts.breakdown import LABELS, idle_lines, largest_cost
 from trainplan.cli.words import like, percent, seconds, seconds_like
@@ -32,7 +32,7 @@ HINTS = {
     IDEAL: "MFU times the step: FLOPs of the model over the peak of all GPUs",
     BELOW_PEAK: "efficiency of the kernels, and what the busiest rank has more than the mean",
 }
-BAR, ENDS = 38, 70
+BAR, ENDS = 34, 70
 """Pixels of a bar, and of what stands above and below all bars."""
 
 
@@ -75,34 +75,48 @@ def parts_of(estimate: Estimate) -> tuple[Part, ...]:
 
 def step_section(estimate: Estimate, measured_s: float | None = None) -> Section:
     """The waterfall; `measured_s` is the step of a run of this layout."""
-    return Section("step", "Where the step goes", tuple(_blocks(estimate, measured_s)))
+    blocks: tuple[Block, ...] = (
+        waterfall("waterfall", "", estimate, measured_s),
+        *map(Paragraph, idle_lines(estimate)),
+        Paragraph(
+            "Communication counts what nothing hides. The terms are of the cost model: proofs are "
+            "about it, and the interval of the step shows how far measured runs were from it."
+        ),
+    )
+    return Section("step", "Where the step goes", blocks)
 
 
-def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
+def waterfall(
+    name: str,
+    whose: str,
+    estimate: Estimate,
+    measured_s: float | None = None,
+    *,
+    longest: float = 0.0,
+    half: bool = False,
+) -> Chart:
+    """The bars of a step on an axis of `longest` seconds at least, `whose` plan they are of."""
     step = estimate.step_time_s
     parts = [*parts_of(estimate), Part("predicted step", step, 0.0, "@text")]
     if measured_s is not None:
         parts.append(Part("what the model missed", measured_s - step, step, "@limit"))
         parts.append(Part("measured step", measured_s, 0.0, "@text"))
-    longest = max(part.end for part in parts)
+    longest = max(longest, *(part.end for part in parts))
     columns = ("part", number("seconds", like(step)), number("share", percent))
     rows = ((_named(part.name), part.seconds, part.seconds / step) for part in parts)
-    yield chart(
-        "waterfall",
-        f"Seconds of one step{_of_rank(estimate)}, each bar where the last ends",
+    words = (_words(parts, step, longest, side) for side in SIDES)
+    return chart(
+        name,
+        f"Seconds of one step{whose}{_of_rank(estimate)}, each bar where the last ends",
         _says(estimate, measured_s),
-        [_bars(parts), *(_words(parts, step, side) for side in SIDES)],
+        [_bars(parts), *words],
         table("Parts of the step; they add up to it", columns, rows),
         x="seconds",
         xaxis={"range": [0, longest * 1.02]},
         yaxis={**DOWN, "gridcolor": "rgba(0,0,0,0)"},
         bargap=0.25,
         height=ENDS + BAR * len(parts),
-    )
-    yield from map(Paragraph, idle_lines(estimate))
-    yield Paragraph(
-        "Communication counts what nothing hides. The terms are of the cost model: proofs are "
-        "about it, and the interval of the step shows how far measured runs were from it."
+        half=half,
     )
 
 
@@ -143,9 +157,8 @@ SIDES = ("right", "left", "inside")
 """Where the words of a bar stand: where there is room."""
 
 
-def _words(parts: Sequence[Part], step: float, side: str) -> dict[str, object]:
+def _words(parts: Sequence[Part], step: float, longest: float, side: str) -> dict[str, object]:
     """Seconds and share of the bars whose words stand on one side."""
-    longest = max(part.end for part in parts)
     chosen = [part for part in parts if _side(part, longest) == side]
     return scatter(
         "",

@@ -195,3 +195,29 @@ def test_a_field_that_is_missing_is_named(documents, kind, field):
     document = {name: one for name, one in documents.of(kind).items() if name != field}
     with pytest.raises(SpecError, match=f"{field}: is missing"):
         page(document)
+
+
+def test_two_plans_have_waterfalls_on_one_axis_and_what_each_proves(documents):
+    document = deepcopy(documents.of("compare"))
+    found = page(document)
+    first, second = (chart(found, f"step-{name}") for name in ("first", "second"))
+    assert first.half and second.half
+    ranges = [one.figure["layout"]["xaxis"]["range"] for one in (first, second)]
+    assert ranges[0] == pytest.approx(ranges[1])
+    for one, side in ((first, "first"), (second, "second")):
+        *_, (_, whole, _) = one.numbers.rows
+        assert whole.value == document[side]["estimate"]["step_time_s"]
+        memory = chart(found, f"memory-{side}").numbers.rows
+        assert len(memory) == len(document[side]["estimate"]["memory"]["pipeline_ranks"])
+    claims = [fact.value for fact in found.certainty[0].facts]
+    assert claims[:2] == ["simplest within 1.0 % of the fastest of its search"] * 2
+    proof = document["first"]["proof"]
+    for change, words in (
+        ({"slack_fraction": 0.0}, "fastest of its search"),
+        ({"optimal": False, "gap_fraction": 0.031}, "within 3.1 % of the fastest of its search"),
+        ({"optimal": False, "gap_fraction": 0.0}, "not known"),
+    ):
+        document["first"]["proof"] = {**proof, **change}
+        assert page(document).certainty[0].facts[0].value == words
+    del document["first"]["proof"], document["second"]["proof"]
+    assert [one.value for one in page(document).certainty[0].facts[:2]] == ["not known"] * 2
