@@ -116,7 +116,11 @@ def attributes(tree: ast.AST, name: str) -> Iterator[str]:
 def door(path: Path, names: set[str], used: set[str]) -> Iterator[str]:
     """One that is too wide, or whose docstring and imports differ."""
     where = path.relative_to(ROOT)
-    named = set(NAMED.findall(ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""))
+    text = path.read_text("utf-8")
+    named = set(NAMED.findall(ast.get_docstring(ast.parse(text)) or ""))
+    hidden = sorted(names & {one.stem for one in path.parent.glob("*.py")})
+    if hidden and "= door(__name__)" in text:
+        yield f"{where} offers {hidden}: a file of that name hides it once it is imported"
     if len(names) > WIDEST:
         yield f"{where} offers {len(names)} names, at most {WIDEST}: is the room two?"
     if names != named:

@@ -11,7 +11,7 @@ from trainplan.cli.documents.replan import ReplanDocument
 from trainplan.cli.documents.sweep import SweepDocument, SweepPoint
 from trainplan.planner.comparisons.offered import OffersDocument
 from trainplan.planner.explanations.shadow_prices import ShadowPrice
-from trainplan.planner.goals.pareto import ParetoDocument
+from trainplan.planner.goals.fronts import ParetoDocument
 
 Lines = Iterator[str]
 

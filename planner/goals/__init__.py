@@ -38,22 +38,22 @@ from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
     from trainplan.planner.goals.after_even import check_uneven
-    from trainplan.planner.goals.answer import answer, uses_all_nodes
+    from trainplan.planner.goals.alone import (
+        PART_ALONE,
+        part_alone,
+        part_text,
+        time_before_part,
+    )
+    from trainplan.planner.goals.answered import answer, uses_all_nodes
     from trainplan.planner.goals.context import SearchContext, UntilFeasible
     from trainplan.planner.goals.disaggregated import check_disaggregated, disaggregated_tower
-    from trainplan.planner.goals.pareto import (
+    from trainplan.planner.goals.fronts import (
         Objective,
         Pareto,
         ParetoDocument,
         Point,
         pareto,
         pareto_json,
-    )
-    from trainplan.planner.goals.part_alone import (
-        PART_ALONE,
-        part_alone,
-        part_text,
-        time_before_part,
     )
     from trainplan.planner.goals.reach import Reached, too_late
     from trainplan.planner.goals.simplest import roomy, time_before_ties, with_simpler

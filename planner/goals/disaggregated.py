@@ -25,7 +25,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, legal_rows
 from trainplan.costmodel.step import step_seconds
-from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.answered import answer
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached

@@ -10,7 +10,7 @@ from trainplan.costmodel.hardware.failures import FailureSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.run_costs import goodput_of, stretch_of
 from trainplan.planner.goals.cluster_sizes import part_jobs
-from trainplan.planner.goals.pareto import pareto
+from trainplan.planner.goals.fronts import pareto
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.assumed_settings import StepFacts

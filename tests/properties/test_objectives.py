@@ -18,7 +18,7 @@ from trainplan.planner.evidence.evidence import unpublished
 from trainplan.planner.evidence.shape import Setup
 from trainplan.planner.evidence.trusted import published_rules
 from trainplan.planner.goals.cluster_sizes import part_jobs
-from trainplan.planner.goals.pareto import PAIRS, pareto
+from trainplan.planner.goals.fronts import PAIRS, pareto
 from trainplan.planner.plan.plan import FREE
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice

@@ -23,7 +23,7 @@ from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import evidence_of, is_inside, unpublished
 from trainplan.planner.evidence.shape import Setup, shape_of
 from trainplan.planner.evidence.trusted import OPTION, published_rules, trusted_rules, unmeasured
-from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.answered import answer
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import Infeasible

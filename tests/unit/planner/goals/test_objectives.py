@@ -29,7 +29,7 @@ from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.documents.chosen import chosen_from_json
 from trainplan.planner.documents.document import plan_json
-from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.answered import answer
 from trainplan.planner.goals.cluster_sizes import (
     MOST_COMBINED,
     MOST_SIZES,
@@ -39,7 +39,7 @@ from trainplan.planner.goals.cluster_sizes import (
     tries_all,
 )
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.pareto import Point, nondominated
+from trainplan.planner.goals.fronts import Point, nondominated
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search

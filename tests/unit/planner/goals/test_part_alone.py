@@ -12,10 +12,10 @@ from trainplan.costmodel.run_costs import goodput_of, stretch_of
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.parameters import parse_varied
 from trainplan.planner.comparisons.sweeps import sweep
+from trainplan.planner.goals.alone import PART_ALONE, part_alone
 from trainplan.planner.goals.cluster_sizes import island_jobs
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.pareto import pareto
-from trainplan.planner.goals.part_alone import PART_ALONE, part_alone
+from trainplan.planner.goals.fronts import pareto
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.estimation import estimate

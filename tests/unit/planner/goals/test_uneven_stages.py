@@ -14,7 +14,7 @@ from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.pareto import pareto
+from trainplan.planner.goals.fronts import pareto
 from trainplan.planner.goals.reach import reach
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
