@@ -21,6 +21,7 @@ from trainplan.cli import commands
 from trainplan.cli.commands import (
     COMMANDS,
     COMPLETE,
+    QUESTIONS,
     is_of_plugin,
     plugged,
     plugged_command,
@@ -97,8 +98,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The summaries of the registry: nothing is imported."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        for question, entries in QUESTIONS.items():
+            with formatter.section(question):
+                formatter.write_dl([(name, one.summary) for name, one in entries.items()])
         if plugged():
             with formatter.section("Commands of plug-ins"):
                 formatter.write_dl(

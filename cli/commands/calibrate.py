@@ -64,7 +64,7 @@ class LogOptions:
 
     @property
     def job_is_given(self) -> bool:
-        """Did the user say anything of a job?"""
+        """Did the user give anything of a job?"""
         return replace(self, log=()) != LogOptions((), (), None, None, None, None, RuntimeOptions())
 
 
@@ -159,8 +159,8 @@ def command(
     """Correct the estimate by measured steps.
 
     Give either files of measured runs, one JSON object a line (`plan validate` reads them too), or
-    the log of a training run and what ran. One step tells how fast the machine is; several, of
-    unlike layouts, may tell network and fixed overhead apart.
+    the log of a training run and what ran. One step shows how fast the machine is; several, of
+    different layouts, may separate network and fixed overhead.
     """
     destination.check()
     output = destination.output

@@ -1,4 +1,4 @@
-"""`plan check`: someone's launch read, judged and improved."""
+"""`plan check`: someone's launch read, checked and improved."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def command(
     """Check a launch you have; list the edits that pay.
 
     FILE is a launch script, with the arguments it is given, or a configuration of a trainer, or a
-    manifest with a command in it. It says if the launch runs, fits and what it costs, and what it
-    does not know. Nothing is executed: what only a run would tell is named, with its line.
+    manifest with a command in it. It prints if the launch runs, fits and what it costs, and what it
+    does not know. Nothing is executed: what is known to a run alone is named, with its line.
     """
     if write:
         refuse_existing(write, force=force)

@@ -85,7 +85,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
 def _with_sequence_parallel(
     question: Question, text: str, layout: Layout, memory_margin: float
 ) -> Iterator[str]:
-    """What sequence parallelism would change, where a layout with tp leaves it unsaid."""
+    """What sequence parallelism would change, where a layout with tp does not state it."""
     printed = "=" not in text  # then it says all: SP, or no SP
     if printed or layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
         return

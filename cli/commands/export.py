@@ -124,7 +124,7 @@ def command(
 ) -> None:
     """Write the launch script of a plan.
 
-    PLAN is a file written by `plan search --output`. The script asks for what you alone know, such
+    PLAN is a file written by `plan search --output`. The script needs what you alone know, such
     as the paths of data and checkpoints, in variables that this command lists. With `--json` the
     files are printed as one document, and written where `--output-dir` is given, too.
     """
@@ -182,7 +182,7 @@ def _launches(
     trials: int | None,
     one_rank: int | None,
 ) -> tuple[_Launch, ...]:
-    """What is asked for, the one to start first."""
+    """What is requested, the one to start first."""
     if one_rank is not None:
         if trials is not None or way.launcher != "torchrun":
             raise UsageError(

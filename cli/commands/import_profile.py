@@ -43,7 +43,7 @@ def requested(
     precision: Precision | None,
     source: str,
 ) -> ImportRequest:
-    """What the files do not say.
+    """What the files do not state.
 
     Raises:
         PlanError: The GPU or the model is unknown, or the model's file is wrong.
@@ -128,7 +128,7 @@ def command(
 
 
 def _texts(files: tuple[Path, ...]) -> Mapping[str, str]:
-    """Contents by name: some formats say things in the name.
+    """Contents by name: some formats state things in the name.
 
     Raises:
         SpecError: Two files of one name.

@@ -1,4 +1,4 @@
-"""Commands that plug-ins add, and what is said when a plug-in fails."""
+"""Commands that plug-ins add, and what is printed when a plug-in fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def say_warnings() -> None:
-    """Have what is left out of plug-ins said in a line, where there are any."""
+    """Print in a line what is left out of plug-ins, where there are any."""
     if not declaring():
         return
     from trainplan.costmodel.plugins import PluginWarning  # noqa: PLC0415 (seldom needed)
@@ -78,9 +78,9 @@ def plugged_command(name: str) -> click.Command:
 
 
 def is_of_plugin(error: Exception, debug: str) -> bool:
-    """Say whose bug an error is that went through the code of a plug-in, and how to see where.
+    """Name whose bug an error is that went through the code of a plug-in, and how to see where.
 
-    Not where the environment variable `debug` asks for the traceback itself.
+    Not where the environment variable `debug` requests the traceback itself.
     """
     if not declaring() or os.environ.get(debug):
         return False

@@ -108,7 +108,7 @@ class NodeOptions:
         """Processes of a node, for nodes that are not this one.
 
         Raises:
-            SpecError: Nobody says how many.
+            SpecError: Their number is not given.
         """
         if self.nproc_per_node is None:
             raise SpecError(
@@ -121,7 +121,7 @@ class NodeOptions:
         """Processes of this node, which has that many GPUs.
 
         Raises:
-            SpecError: Several nodes, and what they need to find each other is not said.
+            SpecError: Several nodes, and what they need to find each other is not given.
         """
         if self.nnodes > 1 and (self.node_rank is None or self.rdzv_endpoint is None):
             raise SpecError(
@@ -303,7 +303,7 @@ def _measured(
 
 
 def _kept(stop: KeyboardInterrupt, files: Files) -> str:
-    """What there is of a run that was told to end, and what goes on with it."""
+    """What there is of a run that was ended, and what goes on with it."""
     progress = stop.progress if isinstance(stop, StoppedByUser) else None
     kept = f"{progress.done} of {plural(progress.total, 'task')}" if progress else ""
     if not progress and (number := _in_journal(files)):

@@ -1,4 +1,4 @@
-"""What a profile knows of its machine, judged by a step of the model it was measured for."""
+"""What a profile knows of its machine, checked by a step of the model it was measured for."""
 
 from collections.abc import Sequence
 from pathlib import Path

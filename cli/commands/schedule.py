@@ -228,7 +228,7 @@ def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
 
 
 def _write_fastest(ranking: Ranking, outputs: Outputs) -> None:
-    """Write the fastest schedule, or with `--csv` the fastest that torch runs, and say which."""
+    """Write the fastest schedule, or with `--csv` the fastest that torch runs, and name which."""
     first = ranking.schedules[0]
     if not outputs.csv:
         outputs.write(first.timeline)

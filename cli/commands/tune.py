@@ -229,7 +229,7 @@ def command(
 def _run(
     begin: Begin, launcher: TrialLauncher, limits: Limits, folder: TuningFolder, *, as_json: bool
 ) -> Finished:
-    """Go through the events, telling each, until the last."""
+    """Go through the events, printing each, until the last."""
     options = TuneOptions(trials=limits.trials, seconds=limits.budget, search=begin.search)
     earlier, launch = folder.trials(begin.job, launcher.launch, launcher.ran_by)
     remark(f"trials are kept in {folder.path}: `--output-dir {folder.path} --resume` goes on there")

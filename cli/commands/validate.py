@@ -1,4 +1,4 @@
-"""`plan validate`: predictions beside measured runs."""
+"""`plan validate`: predictions against measured runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def command(
     worst: int,
     as_json: bool,
 ) -> None:
-    """Compare predictions with measured runs.
+    """Compare predictions against measured runs.
 
     Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
     time, its peak memory or whether it fitted.
@@ -131,7 +131,7 @@ def _helps(
     *,
     strict: bool,
 ) -> str:
-    """Are the runs of its machine told better with the profile than without it?"""
+    """Are the runs of its machine predicted better with the profile than without it?"""
     mine = [one for one in records if isinstance(one, MeasuredRun) and measured.corrects(one)]
     pairs = [
         [abs(row.error_fraction) for row in timed_rows(found, everything=not strict)]
@@ -152,7 +152,7 @@ def _helps(
 
 
 def _corrected(measured: Measured, predictions: Sequence[Prediction]) -> str:
-    """Whom the measurements correct, and who is judged by what they were fitted on."""
+    """Whom the measurements correct, and who is scored by what they were fitted on."""
     corrected = [one.run.id for one in predictions if measured.corrects(one.run)]
     runs = measured.calibration.runs if measured.calibration else ()
     fitted = {run.id for run in runs} & set(corrected)

@@ -70,7 +70,7 @@ def _fields(text: str) -> tuple[Choice, ...]:
 
     A whole layout names all fields but those of what is recomputed and offloaded.
 
-    Then it is asked about in a layout that is filled in as for an estimate: `stages=2+3*10`.
+    Then it is compared in a layout that is filled in as for an estimate: `stages=2+3*10`.
     """
     if "=" not in text or text.strip().startswith("@"):
         return ()

@@ -4,7 +4,7 @@ A document is made `of` an answer and written by `json`; its verdict for people 
 Those of a plan, of a front and of a tuned plan are in `planner`. A test holds what every command
 prints against its schema, closed: a key that only one of both has fails there.
 
-CheckDocument: a launch that was read and judged.
+CheckDocument: a launch that was read and checked.
 CompareDocument: two plans, term by term.
 Curve: points of a sweep along its first parameter.
 differences: what is wrong with a combination of `plan verify`, a line each.

@@ -16,7 +16,7 @@ from trainplan.planner.shell import Verdict as ProblemVerdict
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Document):
-    """Where something stands in the launch."""
+    """Where something is in the launch."""
 
     file: str | None
     """Null: the command itself."""
@@ -95,7 +95,7 @@ class Optimum(Priced):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckDocument(Document):
-    """A launch that was read and judged."""
+    """A launch that was read and checked."""
 
     SCHEMA = "trainplan/check/v1"
     schema: Literal["trainplan/check/v1"]
@@ -142,7 +142,7 @@ class CheckDocument(Document):
 
     @classmethod
     def of(cls, found: LaunchCheck, notes: tuple[str, ...]) -> Self:
-        """Of a launch that was judged."""
+        """Of a launch that was checked."""
         reading, best = found.reading, found.optimum
         job = reading.job
         return cls.of_fields(

@@ -54,9 +54,9 @@ class WhyNotDocument(OfJob):
     text: str
     """The verdict in a sentence."""
     fields: tuple[str, ...]
-    """Those that were asked about, all others free; empty: a whole layout."""
+    """Those that were named, all others free; empty: a whole layout."""
     layout: Layout
-    """As it was asked, or the best with `fields`; `model`, `training`, `cluster` and `runtime` are
+    """As it was given, or the best with `fields`; `model`, `training`, `cluster` and `runtime` are
     as in a plan."""
     estimate: Estimate | None
     """Of that layout; null where a rule refuses it."""
@@ -92,7 +92,7 @@ class WhyNotDocument(OfJob):
 
     @classmethod
     def of(cls, found: WhyNot) -> Self:
-        """Of a layout against a plan; its own is as it was asked, as it may be illegal."""
+        """Of a layout against a plan; its own is as it was given, as it may be illegal."""
         job, other = found.best.job, found.other
         return cls.of_fields(
             found,
@@ -186,7 +186,7 @@ class Checkpoint(Document):
     commands: tuple[str, ...]
     """What makes it load, in order: OLD is where it lies, NEW and HF folders of yours."""
     source: str
-    """What of the runtime says so; empty: it was not looked up."""
+    """The part of the runtime that has it; empty: it was not looked up."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,7 +65,7 @@ class MemoryLimit(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class RelaxedRule(Document):
-    """The best without a rule of the runtime; an answer nobody can run."""
+    """The best without a rule of the runtime; an answer that cannot run."""
 
     proved: bool
     layout: Layout | None
@@ -119,7 +119,7 @@ class Rival(Document):
     probability_faster: float
     """That it is faster than the choice."""
     near_tie: bool
-    """Closer to the choice than the model can tell apart."""
+    """A tie with the choice for the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class ExplainDocument(OfJob, Priced):
     `seconds` more than with balanced tokens and `cost_fraction`. Null: experts are balanced, and
     nothing is dropped or padded."""
     load_shift: LoadShift | None
-    """Step time and memory by step, as experts are unlike full; as in a plan."""
+    """Step time and memory by step, as experts fill differently; as in a plan."""
     placement: ExpertPlacement | None
     """Where experts should lie (`--placement` writes it): the expert `ranks` on so many `nodes`;
     rows of the `fullest` over those of the mean rank, mean over layers or (`aim` worst) of the step
@@ -165,11 +165,11 @@ class ExplainDocument(OfJob, Priced):
     counted, so it is not known); `copies`, one redundant copy more on every rank (Megatron-LM has
     none; other runtimes were not read): `fullest`, `step_time_s` with `gradients_s` of copies,
     `peak_reserved_bytes` (null: no price); `slots`, the expert in each slot of the ranks, a text
-    for each layer or for all. Null: experts are alike or on one rank."""
+    for each layer or for all. Null: experts are equal or on one rank."""
     lengths: SequenceLengths | None
     """What unequal lengths of sequences cost: `padding_fraction` of a row; `attention_wait`,
     attention seconds of the ranks that all wait for over those of a mean row;
-    `balanced_step_time_s`, the same tokens in rows alike in work (null: they are); `degrees`,
+    `balanced_step_time_s`, the same tokens in rows equal in work (null: they are); `degrees`,
     context ranks that sequences need, each with the `longest`, `sequences_fraction` and
     `tokens_fraction`; `dynamic`, each sequence on the ranks it needs: `tokens_per_rank`,
     `step_time_s` (null: a degree breaks a rule) and why the runtime has `refused` it (empty: it
@@ -195,7 +195,7 @@ class ExplainDocument(OfJob, Priced):
     shadow_prices: tuple[ShadowPrice, ...]
     """What each change of the job would buy, the most first."""
     robustness: Robustness
-    """`near_ties`: how many of the `rivals` the model cannot tell from the choice, which is the
+    """`near_ties`: how many of the `rivals` tie with the choice, which is the
     first of them."""
 
     @classmethod

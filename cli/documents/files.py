@@ -17,7 +17,7 @@ class FilesDocument(Document):
     written: tuple[str, ...] = field(default_factory=tuple)
     """Paths of those that were written; none where no folder was named."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Texts of launch files by name, below their folder. The plan, which lies beside them, and the
+    """Texts of launch files by name, below their folder. The plan, which lies next to them, and the
     page of a report are not repeated here."""
     executable: tuple[str, ...] = field(default_factory=tuple)
     """Names of those that are run as programs."""

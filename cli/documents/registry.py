@@ -131,7 +131,7 @@ class Entry:
     kind: object
     says: str
     mode: Mode = WRITTEN
-    """A document that is read says what may be left out; of one that is written all is there."""
+    """Of a document that is read, what may be left out; of one that is written all is there."""
     name: str = ""
     """Value of its key `schema`, where its class has no such field."""
 

@@ -15,7 +15,7 @@ class ScheduleDocument(Document):
     makespan: float
     """From the start of the first op to the end of the last."""
     max_stage_span: float
-    """The longest time of any rank from its first op to its last: how far apart steps are where
+    """The longest time of any rank from its first op to its last: the distance of steps where
     ranks do not wait for one another at their end."""
     bubble_fraction: float
     """Share of the makespan that the mean rank idles."""

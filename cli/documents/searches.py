@@ -57,7 +57,7 @@ class InfeasibleDocument(OfJob):
     space_size: int
     """Layouts of the space."""
     least_memory_bytes: float | None
-    """Device memory of the leanest legal layout; null when no layout is legal."""
+    """Device memory of the legal layout that needs least; null when no layout is legal."""
     least_memory_layout: WrittenLayout | None  # type: ignore[valid-type]
     capacity_bytes: float
     """Of a GPU, without the margin."""
@@ -93,7 +93,7 @@ class EstimateDocument(OfJob, Priced):
     assumed: tuple[Assumed, ...]
     """Settings that it is priced with, defaults too, and what each saves."""
     load_shift: LoadShift | None
-    """Step time and memory by step, as experts are unlike full; as in a plan."""
+    """Step time and memory by step, as experts fill differently; as in a plan."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes

@@ -31,7 +31,7 @@ class ValidatedRow(Document):
     id: str
     """Of the record; file and line where it has none."""
     source_group: str
-    """Who measured; `user` where the record does not say."""
+    """Who measured; `user` where the record does not name them."""
     strict: bool
     """The record is complete: only such step times are scored unless `--all` is given."""
     predicted_step_time_s: float | None
@@ -163,7 +163,7 @@ class LayoutStudy(MeanOfRows, RankingErrors):
 
 @dataclass(frozen=True, kw_only=True)
 class FitVerdicts(Document):
-    """Whether a job fits, said and measured."""
+    """Whether a job fits, predicted and measured."""
 
     labels: int
     answered: int
@@ -215,7 +215,7 @@ class Overall(Document):
     step_time: StepTimeErrors
     """`mean_of_source_medians_fraction` is the headline: `num_sources` sources, those with fewer
     than 8 rows as one; `num_priced` of `num_asked` rows. `bias_fraction`, `median_fraction` and
-    `mean_fraction` count every row alike."""
+    `mean_fraction` count every row equally."""
     ranking: RankingErrors
     """`groups`, `mean_spearman` and `mean_regret_fraction` over jobs with at least 3 measured
     layouts; `sizes`: means by their number."""

@@ -21,7 +21,7 @@ UNKNOWN = SimpleNamespace(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedFiles(Document):
-    """Exported files of a layout of two processes, started, beside those of one."""
+    """Exported files of a layout of two processes, started, against those of one."""
 
     name: str
     layout: WrittenLayout  # type: ignore[valid-type]
@@ -57,12 +57,12 @@ class ExportedFiles(Document):
 
 @dataclass(frozen=True, kw_only=True)
 class Combination(ExportedFiles):
-    """A layout of a few processes, beside one process."""
+    """A layout of a few processes, against one process."""
 
     parameters_equal: bool | None
-    """Those of every rank are as the cost model says."""
+    """Those of every rank are as in the cost model."""
     sent_equal: bool | None
-    """Bytes sent in a step are as the cost model says."""
+    """Bytes sent in a step are as in the cost model."""
     saved_difference: float | None
     """Of the bytes kept for the backward pass, relative to the cost model's."""
 
@@ -90,7 +90,7 @@ class VerifyStarted(Document):
     not_run: tuple[str, ...]
     """What of the plan is not run, and why."""
     simplified: tuple[str, ...]
-    """What every layout cuts alike and is run in a plainer form, and how."""
+    """What every layout cuts the same way and is run in a plainer form, and how."""
     changed: str | None
     """Numbers of the file that are not those of this version; null: all are."""
 

@@ -1,4 +1,4 @@
-"""What a command line takes: options that commands share, and the page that tells of a command.
+"""What a command line takes: options that commands share, and the page of a command.
 
 Light enough for a help page; what the values mean is in `values`, imported when a command answers.
 
@@ -12,7 +12,7 @@ job_options: `--model` to `--profile`, as one argument.
 JSON: `--json`.
 memory_margin: `--memory-margin` with its default.
 names: the names that help pages list, out of the registries.
-OneOf: an option that takes one of some names, and says the nearest of a wrong one.
+OneOf: an option that takes one of some names, and names the nearest of a wrong one.
 node_options: `--nic`, `--power-limit` and `--mtbf-node` to `--repair`, as one argument.
 output_options: `--csv --trace --force --width --json`, as one argument.
 page: a command of its function, with an example to copy.

@@ -1,4 +1,4 @@
-"""What a shell is told when a name is half typed; reads `names` alone, so that it is quick."""
+"""What a shell gets when a name is half typed; reads `names` alone, so that it is quick."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence

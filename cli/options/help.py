@@ -145,7 +145,7 @@ def gathered(
     """Add `options` to a command and pass it what `build` makes of them under one name.
 
     `build` is `package.module:name`, or a name of the command's own module; it is imported when the
-    command answers. `needs` says what else must be typed.
+    command answers. `needs` lists what else must be typed.
     """
     bare = click.command()(_with(lambda **_: None, options))
     taken = tuple(str(option.name) for option in bare.params)

@@ -1,4 +1,4 @@
-"""Readers of option values, beyond the types of click; an unknown one is told the nearest."""
+"""Readers of option values, beyond the types of click; for an unknown one they name the nearest."""
 
 import math
 import re
@@ -45,7 +45,7 @@ def _number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "")
 def _plain(
     value: object, parameter: click.Parameter | None, context: click.Context | None
 ) -> object:
-    """Refuse what Python takes for a number and nobody types: `1_0`, digits of other scripts."""
+    """Refuse what Python takes for a number and is never typed: `1_0`, digits of other scripts."""
     if isinstance(value, str) and ("_" in value or not value.isascii()):
         raise click.BadParameter(f"{value[:40]!r} is no number: write 0 to 9", context, parameter)
     return value
@@ -267,7 +267,7 @@ READ_AS: Mapping[str, Mapping[str, Any]] = {
 def job_option(
     name: str, text: str, *, required: bool = False, show_default: str | None = None
 ) -> Decorator:
-    """An option of a job, read alike everywhere, with a help of its own."""
+    """An option of a job, read the same everywhere, with a help of its own."""
     return click.option(
         name, help=text, required=required, show_default=show_default, **READ_AS[name]
     )

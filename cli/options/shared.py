@@ -132,7 +132,7 @@ RUNTIME_VERSION = click.option(
 def runtime_options(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> object:
-    """Callback of `--option`: the settings; nothing while a shell asks for completions."""
+    """Callback of `--option`: the settings; nothing while a shell requests completions."""
     if context.resilient_parsing:
         return None
     return named("trainplan.cli.values.stated:parse_options")(texts=texts)

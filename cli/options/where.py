@@ -1,4 +1,4 @@
-"""Options that say where it is trained: a cluster in one word, or its parts."""
+"""Options of where it is trained: a cluster in one word, or its parts."""
 
 from collections.abc import Iterator
 
@@ -117,13 +117,13 @@ OFFERS = click.option(
     "cluster, price_per_gpu_hour and currency, or 8x8:h100=2.5,8x8:a100=1.2.",
 )
 MACHINE = ("cluster", "nodes", "gpus", "gpu", "offers")
-"""Options that say where it is trained, by name."""
+"""Options of where it is trained, by name."""
 
 
 def needs_a_machine(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001
-    """`--cluster`, where nothing says where it is trained and this machine has no GPU.
+    """`--cluster`, where nothing states where it is trained and this machine has no GPU.
 
-    Drivers are asked only if something else is `lacking`; else they are when the command answers.
+    Drivers are queried only if something else is `lacking`; else they are when the command answers.
     """
     if lacking and given.keys().isdisjoint(MACHINE):
         why = named("trainplan.cli.values.machine:nothing_here")()

@@ -1,6 +1,6 @@
-"""A server that other programs ask: each call is a command, in a process of its own.
+"""A server that other programs call: each call is a command, in a process of its own.
 
-`requests` says what may be asked (`fields` and `job_request` what of it several share, `tools`
+`requests` has what may be called (`fields` and `job_request` what of it several share, `tools`
 which command answers it), `command_line` how it is typed (`inline` a value of it, for programs
 too), `work` runs the command, `calls` starts,
 follows and ends its process, `shown` keeps an answer within bounds, `lines` reads messages,
@@ -11,7 +11,7 @@ Limits: what a call may take.
 invoke: runs a command.
 option_words: a value as the option of its name.
 PLAN: the command line, by name.
-TOOLS: what may be asked, by name.
+TOOLS: what may be called, by name.
 """
 
 from typing import TYPE_CHECKING

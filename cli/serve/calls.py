@@ -16,7 +16,7 @@ from trainplan.planner.documents import PlanDocument
 from trainplan.profiler.watch import run_folder
 
 HEARD_EVERY_S = 0.05
-"""Seconds after which it is noticed that a process has said something."""
+"""Seconds after which it is noticed that a process has printed something."""
 NOTED_EVERY_S = 0.5
 """Seconds between two notes of progress to the client, which may give up where none come."""
 GRACE_S = 60.0
@@ -94,7 +94,7 @@ def _heard(process: Process) -> Answer | Progress:
 
 
 class Kept:
-    """The last answers, and plans by the names they may be asked about with."""
+    """The last answers, and plans by the names they may be named by."""
 
     MOST = 32
     """Of each."""
@@ -127,6 +127,6 @@ class Kept:
 
 
 def key_of(command: str, arguments: Mapping[str, object]) -> str:
-    """The same for the same words, whatever parts of the answer are asked for."""
+    """The same for the same words, whatever parts of the answer are requested."""
     stated = {name: value for name, value in arguments.items() if name != "parts"}
     return json.dumps([command, stated], sort_keys=True)

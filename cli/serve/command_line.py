@@ -1,4 +1,4 @@
-"""A request as the command line that asks the same, and the files it names."""
+"""A request as the command line with the same question, and the files it names."""
 
 import re
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def _kept(name: str, value: object, plans: Mapping[str, str], folder: Path) -> o
 
 
 def _launch(request: CheckRequest, folder: Path) -> Path:
-    """The script of a launch, with the files it names beside it."""
+    """The script of a launch, with the files that it names."""
     launch = folder / "launch"
     launch.mkdir()
     for name, text in request.files.items():

@@ -1,4 +1,4 @@
-"""What requests are made of: marks that say how a field is typed, and fields that several have."""
+"""What requests are made of: marks of how a field is typed, and fields that several have."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

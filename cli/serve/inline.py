@@ -1,4 +1,4 @@
-"""A command that a program asks for: its values as they are typed, and who hears the answer."""
+"""A command that a program needs: its values as they are typed, and who receives the answer."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What tools are asked of a job: what is trained, where and with what."""
+"""What tools need of a job: what is trained, where and with what."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from trainplan.cli.serve.fields import (
 
 
 class OfNodes(Request):
-    """What a cluster need not say: its network, its power, how nodes fail, how the run is saved."""
+    """What a cluster may leave out: network, power, how nodes fail, how the run is saved."""
 
     nic: str | None = seldom(
         "Network of a node, where it is not the cluster's usual one.", "400Gb/s", "4x100Gb/s"

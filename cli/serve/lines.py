@@ -22,7 +22,7 @@ Id = int | str | None
 class Lines:
     """Lines of a descriptor that are messages; one that is none, or too long, is refused by its id.
 
-    The SDK reads lines of any length, and drops what it cannot read: who asked would wait for ever.
+    The SDK reads lines of any length, and drops what it cannot read: the client would wait.
     """
 
     def __init__(self, descriptor: int, most_bytes: int, is_message: Callable[[str], bool]) -> None:
@@ -31,7 +31,7 @@ class Lines:
         self._begin: bytes | None = None
         """Of a line that is too long."""
         self.refuse: Callable[[Id, str], Awaitable[None]] | None = None
-        """Tells the client which of its messages was refused, and why."""
+        """Reports to the client which of its messages was refused, and why."""
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue(1)
         self._reader: threading.Thread | None = None
 

@@ -1,6 +1,6 @@
-"""What other programs ask: a model for every tool, whose fields are options of a command.
+"""What other programs send: a model for every tool, whose fields are options of a command.
 
-Descriptions are read by agents: each says the quantity, its unit and an example.
+Descriptions are read by agents: each states the quantity, its unit and an example.
 """
 
 from typing import Annotated, Literal

@@ -36,7 +36,7 @@ INSTRUCTIONS = (
     "document, an answer of any tool is short; `schema` lists every field that a tool takes."
 )
 MESSAGE_FACTOR = 4
-"""A message may have so many times the bytes of what it asks: JSON in JSON is escaped."""
+"""A message may have so many times the bytes of what it sends: JSON in JSON is escaped."""
 ENDED_BY = 128
 """Exit code of who ended by a signal, less its number, as shells count."""
 MOST_DONE, LEAST_RISE = 0.99, 0.01
@@ -68,7 +68,7 @@ class Planner:
     async def call_tool(
         self, context: ServerRequestContext[Any], call: protocol.CallToolRequestParams
     ) -> protocol.CallToolResult:
-        """The answer of a command, or what is wrong as the command says it.
+        """The answer of a command, or what is wrong as the command prints it.
 
         Raises:
             MCPError: There is no such tool.
@@ -111,7 +111,7 @@ class Planner:
         """Seconds that a call may take.
 
         Raises:
-            SpecError: More are asked for than the server allows.
+            SpecError: More are requested than the server allows.
         """
         stated = getattr(request, "time_limit", None)
         if stated is None:

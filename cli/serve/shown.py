@@ -1,4 +1,4 @@
-"""An answer within bounds: the parts that are asked for, and what was cut."""
+"""An answer within bounds: the parts that are requested, and what was cut."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ Document = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is given of a document, and what is said of the rest."""
+    """What is given of a document, and what is noted of the rest."""
 
     document: Document
     notes: tuple[str, ...]
@@ -36,7 +36,7 @@ def shown(document: Document, parts: Sequence[str] | None, most_bytes: int) -> S
 
 
 def _fitted(document: Document, most_bytes: int, within: str = "") -> Shown:
-    """A document in so many bytes; `within` is the key that it stands under, with a dot."""
+    """A document in so many bytes; `within` is the key that it is under, with a dot."""
     sizes = {key: _bytes(value) for key, value in document.items()}
     most = _level(sizes.values(), most_bytes - (_bytes(document) - sum(sizes.values())))
     longest = sorted((key for key in sizes if sizes[key] > most), key=lambda key: -sizes[key])

@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def limited(self) -> bool:
-        """May the client say how long it takes?"""
+        """May the client set how long it takes?"""
         return "time_limit" in self.request.model_fields
 
 

@@ -31,7 +31,7 @@ NOTE_EVERY_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call: what is asked of which command, with what it may read and use."""
+    """A call: a command, with what it may read and use."""
 
     command: str
     request: Request
@@ -42,7 +42,7 @@ class Call:
     folder: Path
     """Empty: documents that are given inline are written into it."""
     readable: tuple[Path, ...]
-    """Folders whose files may be read beside it."""
+    """Folders whose files may be read as well."""
     writable: Path | None = None
     """Where new files are made; null: nowhere."""
 
@@ -58,7 +58,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said: its document and first lines, or why it refuses."""
+    """What a command printed: its document and first lines, or why it refuses."""
 
     document: str = ""
     """JSON; empty where there is an error."""
@@ -71,7 +71,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a command says, while it runs."""
+    """What a command prints, while it runs."""
 
     line: Connection
     document: str = ""
@@ -88,7 +88,7 @@ class _Heard:
         self.lines = "\n".join((*shown[:SHOWN_LINES], *more))
 
     def progressed(self, done: float, bound_s: float, best_s: float) -> bool:
-        """Tell the server, now and then."""
+        """Report to the server, now and then."""
         now = time.monotonic()
         if now - self.stated >= NOTE_EVERY_S:
             self.stated = now
@@ -132,7 +132,7 @@ def _run(call: Call) -> str:
 
 
 def _with(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
-    """Options stand before the words that are none."""
+    """Options come before the words that are none."""
     end = words.index("--")
     return (*words[:end], *extra, *words[end:])
 

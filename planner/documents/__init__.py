@@ -4,7 +4,7 @@ BASES: of classes that `document_class` made, the spec.
 Changed: a value of a written estimate that is another one now.
 changed_values: what of a written estimate was made with other numbers.
 chosen_from_json: the job and the chosen layout of a plan document.
-COUNTS: what the model of a document has beside the fields of a model.
+COUNTS: what the model of a document has with the fields of a model.
 Document: base of all documents.
 document_class: the fields of a spec as its document has them, with keys added or changed.
 estimate_json: an estimate as plain JSON values.

@@ -24,7 +24,7 @@ from trainplan.planner.documents.layout import (
 SCHEMA = "trainplan/plan/v1"
 """A public contract: keys are never renamed or removed within a version."""
 COUNTS = ("num_parameters", "num_active_parameters")
-"""What the model of a document has beside the fields of a model."""
+"""What the model of a document has with the fields of a model."""
 
 
 def model_json(model: ModelSpec) -> Json:

@@ -36,7 +36,7 @@ from trainplan.planner.plan import (
 from trainplan.planner.settings import Assumed
 
 FIRST = ("event", "schema")
-"""Keys that stand before all others."""
+"""Keys that are before all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,14 +143,14 @@ WrittenLayout = document_class(
 
 @dataclass(frozen=True, kw_only=True)
 class OfJob(Document):
-    """What was asked."""
+    """What was requested."""
 
     model: WrittenModel  # type: ignore[valid-type]
     """The model with its exact parameter counts."""
     training: TrainingSpec
-    """What is trained, apart from how it is laid out."""
+    """What is trained, without how it is laid out."""
     changes_training: tuple[str, ...]
-    """What was asked for that trains other weights from the same data, a sentence each; usually
+    """What was requested that trains other weights from the same data, a sentence each; usually
     empty."""
     states: str
     """What weights, gradients and moments are kept in, and whether that is assumed."""
@@ -159,7 +159,7 @@ class OfJob(Document):
     runtime: str
     """Id of the runtime the plan is made for."""
     release: str | None
-    """Software that runs, as `--runtime-version` says; null: the newest known."""
+    """Software that runs, as `--runtime-version` states; null: the newest known."""
     outer: OuterSpec | None
     """Islands that train alone between outer steps, of which `cluster` and the batch are one; null:
     there is one cluster."""
@@ -222,7 +222,7 @@ class CandidateEntry(Priced):
     near_tie: bool
     """So close to the best that it is the faster one in a third of cases or more."""
     inside_measured: bool | None
-    """No degree or knob is beyond what was measured; null: not asked."""
+    """No degree or knob is beyond what was measured; null: not requested."""
     layout: WrittenLayout  # type: ignore[valid-type]
     """The layout."""
     estimate: Estimate
@@ -275,7 +275,7 @@ class PlanDocument(OfJob):
     assumed: tuple[Assumed, ...]
     """Settings that the answer is priced with, defaults too, and what each saves."""
     load_shift: LoadShift | None
-    """Step time and memory by step, as experts are unlike full; null: no `routing` is stated, or
+    """Step time and memory by step, as experts fill differently; null: no `routing` is stated, or
     ranks have the same rows in all steps. `plan estimate --json` and `plan explain --json` have it,
     too."""
     provenance: Provenance

@@ -30,9 +30,9 @@ def layout_json(job: Job, layout: Layout) -> Json:
 
 
 def _offload_json(layout: Layout) -> Json:
-    """Its axes; of weights the share that is off the GPU, and where it lies apart from it.
+    """Its axes; of weights the share that is off the GPU, and where it is kept.
 
-    `activations` is the first name of `checkpoints`; `offload_modules` says what else is moved.
+    `activations` is the first name of `checkpoints`; `offload_modules` lists what else is moved.
     """
     moved = layout.offload
     return {

@@ -1,4 +1,4 @@
-"""What a written plan says beyond its job and layout: how it was searched, its alternatives."""
+"""What a written plan states beyond its job and layout: how it was searched, its alternatives."""
 
 import json
 import math
@@ -117,7 +117,7 @@ class Written:
     """It was proved that no layout of the space is faster."""
     gap_fraction: float
     objective: Name
-    """What the plan is best at; `options` ask for the shortest step whatever it was."""
+    """What the plan is best at; `options` are of the shortest step whatever it was."""
     candidates: tuple[Layout, ...]
     """The alternatives, the answer first."""
     slack_fraction: float

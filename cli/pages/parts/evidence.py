@@ -95,9 +95,9 @@ def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]
     more = len(texts) - MOST_LISTED
     if texts:
         rest = f"; {plural(more, 'more axis') if more == 1 else f'{more} more axes'}"
-        yield f"Beyond what was measured: {'; '.join(texts[:MOST_LISTED])}{rest * (more > 0)}."
+        yield f"Out of distribution: {'; '.join(texts[:MOST_LISTED])}{rest * (more > 0)}."
     else:
-        yield "Inside what was measured: each axis, for such a runtime, GPU and model."
+        yield "In distribution: each axis, for such a runtime, GPU and model."
 
 
 def _machine(run: NearRun) -> str:

@@ -74,10 +74,10 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
     yield table("Nearest runs", columns, rows)
     if evidence.beyond:
         lines = "; ".join(one.text for one in evidence.beyond)
-        yield Paragraph(f"Beyond what was measured: {lines}.", "doubtful")
+        yield Paragraph(f"Out of distribution: {lines}.", "doubtful")
     else:
         yield Paragraph(
-            "Inside what was measured: each axis, for such a runtime, GPU and model.",
+            "In distribution: each axis, for such a runtime, GPU and model.",
             "good",
         )
 

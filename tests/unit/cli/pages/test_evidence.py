@@ -37,14 +37,14 @@ def test_the_nearest_run_is_told_with_its_layout_and_all_with_their_errors():
         "(estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm (estimate -20.0 %, "
         "distance 2.0)."
     )
-    assert where == "Inside what was measured: each axis, for such a runtime, GPU and model."
+    assert where == "In distribution: each axis, for such a runtime, GPU and model."
 
 
 def test_an_answer_beyond_all_runs_is_warned_of_by_axis():
     known = Measurements((run(vpp=12),))
     layout = Layout(tp=2, pp=4, vpp=20, dp=4, schedule="interleaved")
     assert list(evidence_lines(evidence_of(JOB, layout, known)))[1] == (
-        "Beyond what was measured: no scored run has vpp > 12 (here 20); no scored run has "
+        "Out of distribution: no scored run has vpp > 12 (here 20); no scored run has "
         "pp * vpp > 48 (here 80); no scored run has schedule interleaved."
     )
 

@@ -333,7 +333,7 @@ def test_proved_and_modelled_are_side_by_side_and_memory_has_its_chance(page, pl
     low, high = (float(word) / 100 for word in modelled.value.split() if word[0] in "+-")
     assert step * (1 + low) == pytest.approx(interval.step_time_low_s, rel=1e-3)
     assert step * (1 + high) == pytest.approx(interval.step_time_high_s, rel=1e-3)
-    beyond = any("Beyond what was measured" in fact.note for fact in claims.facts)
+    beyond = any("Out of distribution" in fact.note for fact in claims.facts)
     assert beyond == (modelled.tone == "doubtful") == bool(plan.evidence.beyond)
     chance = plan.best.estimate.memory.fit_chance
     memory = next(fact for fact in page.facts.facts if fact.name.startswith("memory"))
