@@ -139,6 +139,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", step.RankMemory),
     ("estimate.memory.host", "What a node keeps off its GPUs.", results.NodeMemory),
     ("estimate.lanes[]", "A lane of a step with something off the GPU.", results.LaneUse),
+    ("estimate.idle", "Who waits in the pipeline.", results.Idle),
     ("layout.offload", "What is kept off the GPU.", layout.OffloadSpec),
     ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
     ("certificate", "What was searched and what is proven.", plans.Certificate),

@@ -26,9 +26,9 @@ from trainplan.cli.terminal import WIDTH
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 JOB = "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"
-LINES = 42
+LINES = 45
 """Of the answer that are drawn: down to the last row of the table."""
-SIZE = {"width": 1280, "height": 1360}
+SIZE = {"width": 1280, "height": 1410}
 """Pixels of the report that are drawn."""
 SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">

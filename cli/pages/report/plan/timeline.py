@@ -176,7 +176,7 @@ def _ops(
     for row, place in np.argwhere(chosen).tolist():
         start, end = float(timeline.start[row, place]), float(timeline.end[row, place])
         what = f"micro batch {program.microbatch[row, place]}, stage {program.stage[row, place]}"
-        yield row % program.pp, start, end - start, f"rank {row % program.pp}, {what}"
+        yield row % program.pp, start, end - start, what
 
 
 def _messages(simulation: Simulation, window: Window, row_of: dict[int, int]) -> Bars:
