@@ -67,12 +67,12 @@ def verdict_row(recipe: Recipe, root: str, seconds: float) -> Row:
         "task": recipe.task,
     }
     try:
-        reading = _read(recipe)
+        reading = read(recipe)
     except PlanError as error:
         return {**row, "verdict": "undecided", "cause": "not_read", "says": _first(str(error))}
     row |= _settings(reading)
     try:
-        found = _checked(reading, seconds if recipe.task == "pretraining" else 0)
+        found = checked(reading, seconds if recipe.task == "pretraining" else 0)
     except PlanError as error:
         return {**row, "verdict": "undecided", "cause": "not_priced", "says": _first(str(error))}
     return row | _verdict(found) | _price(found)
@@ -87,7 +87,8 @@ class Checked(NamedTuple):
     optimum: Plan | None
 
 
-def _checked(reading: Reading, seconds: float) -> Checked:
+def checked(reading: Reading, seconds: float) -> Checked:
+    """The verdict on a launch, its price and, with seconds to search, the best plan of its job."""
     job, layout = reading.job, reading.layout
     if job is None or layout is None or reading.legal is False:
         return Checked(reading.problems, reading.legal, None, None)
@@ -109,7 +110,7 @@ def _checked(reading: Reading, seconds: float) -> Checked:
     return Checked(problems, reading.legal, price, best)
 
 
-def _read(recipe: Recipe) -> Reading:
+def read(recipe: Recipe) -> Reading:
     """On the GPUs that the recipe names; else on the fewest nodes that its degrees divide."""
     clusters = [recipe.cluster] if recipe.cluster else []
     clusters += [f"{nodes}x8:{recipe.gpu}" for nodes in NODES if recipe.gpu]

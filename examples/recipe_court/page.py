@@ -34,6 +34,15 @@ run or imported. Of the recipes facts alone are kept, with repository, path, com
 `reproduced.json` says by what each refusal was seen in the runtime's own validation, which ran on
 fake ranks: Bridge's recipe, `runtime_config_update`, Megatron-Core's groups and split of layers.
 `--page` writes both files anew from the recorded verdicts; `--only NAME` judges some and prints.
+
+## How far from the optimum
+
+    python examples/recipe_court/optimum.py --bridge PATH --write
+
+takes the dense performance recipes of Megatron-Bridge that fit (Llama 3 of 8B, 70B and 405B, on
+H100 to GB300), searches the job of each to its proof, and writes `optimum.jsonl`: the step of the
+recipe, the least step that any layout can have by the cost model, whether the optimum is proved,
+and the CPU time that this took. The cost model prices both sides: nothing was run.
 """
 PULL = "https://github.com/NVIDIA-NeMo/Megatron-Bridge/pull/"
 FIXES = (

@@ -11,6 +11,9 @@ from trainplan.planner.runtimes.megatron_bridge.read_recipes import recipes
 examples.on_path("recipe_court")
 
 import court  # noqa: E402
+import judge  # noqa: E402
+import optimum  # noqa: E402
+import recipes as recipes_of_court  # noqa: E402
 
 ROWS = court.recorded()
 BRIDGE = [row for row in ROWS if row["project"] == "Megatron-Bridge"]
@@ -45,6 +48,26 @@ def test_every_refusal_of_bridge_was_seen_in_its_own_validation():
     seen = court.reproduced()["Megatron-Bridge"]
     refused = {str(row["recipe"]) for row in BRIDGE if row["verdict"] == "does not start"}
     assert refused == set(seen)
+
+
+@pytest.mark.parametrize("name", ["llama3_8b_pretrain_8gpu_h100_bf16_config"])
+def test_a_recipe_is_as_far_from_the_optimum_as_recorded(name):
+    """Recorded of the pinned release: no checkout is read."""
+    words = ("torchrun", "--nproc_per_node", "8", "run_recipe.py", "--recipe", name)
+    recipe = recipes_of_court.Recipe("Megatron-Bridge", "", name, "", words, "1x8:h100-sxm")
+    found = judge.checked(judge.read(recipe), 30)
+    lines = optimum.OPTIMA.read_text("utf-8").splitlines()
+    [row] = [one for one in map(json.loads, lines) if one["recipe"] == name]
+    assert found.estimate.step_time_s == pytest.approx(row["step_s"], rel=0.03)
+    proof = found.optimum.certificate
+    assert proof.lower_bound_s == pytest.approx(row["bound_s"], rel=0.03)
+    assert proof.optimal
+    assert row["proved"]
+
+
+def test_dense_recipes_that_fit_have_an_optimum_on_file():
+    lines = optimum.OPTIMA.read_text("utf-8").splitlines()
+    assert {json.loads(line)["recipe"] for line in lines} == optimum.names()
 
 
 def test_the_recipes_that_were_repaired_within_a_month_are_refused():
