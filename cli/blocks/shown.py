@@ -34,16 +34,20 @@ def answer(
 
 def show(*parts: Part, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
-    text = page_text(*parts, width=width or page_width(), terminal=is_terminal())
+    text = page_text(*parts, width=width or page_width(), terminal=is_terminal() or None)
     write_page(text)
 
 
-def page_text(*parts: Part, width: int = WIDTH, terminal: bool = False) -> str:
-    """A page whose lines are no longer than that, with colour where it is for a terminal."""
+def page_text(*parts: Part, width: int = WIDTH, terminal: bool | None = False) -> str:
+    """A page whose lines are no longer than that, with colour where it is for a terminal.
+
+    None: where the environment asks for it.
+    """
     page = io.StringIO()
     console = Console(
         file=page,
-        force_terminal=True if terminal else None,
+        force_terminal=terminal,
+        force_jupyter=False,
         width=width,
         highlight=False,
         markup=False,

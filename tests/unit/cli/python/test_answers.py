@@ -71,6 +71,12 @@ def test_a_page_is_what_the_terminal_prints(found):
     assert without_seconds(f"{found}\n") == without_seconds(page)
 
 
+def test_a_page_is_plain_where_colour_is_forced(found, monkeypatch):
+    """As kernels of notebooks do."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in str(found)
+
+
 def without_seconds(page):
     return re.sub(r"simulated in [\d.]+ s", "", page)
 
