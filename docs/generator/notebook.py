@@ -23,11 +23,14 @@ MOST_SECONDS = 300
 
 
 def executed(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with what its cells print now."""
+    """The notebook with what its cells print now, but for progress, which a slow machine has."""
     again = nbformat.from_dict(book)
     folder = {"metadata": {"path": str(FILE.parent)}}
     settings = {"timeout": MOST_SECONDS, "kernel_name": "python3", "record_timing": False}
     NotebookClient(again, resources=folder, **settings).execute()
+    for cell in again.cells:
+        if outputs := cell.get("outputs"):
+            cell.outputs = [one for one in outputs if one.get("name") != "stderr"]
     again.metadata = book.metadata  # without the version of this Python
     return again
 
