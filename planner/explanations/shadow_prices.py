@@ -67,8 +67,8 @@ class ShadowPrice:
     changes_training: tuple[str, ...] = ()
     """What it trains otherwise than the plan; empty: nothing."""
     beyond: tuple[str, ...] = ()
-    """Limits of all published runs that the best layout breaks with it, and the plan does not: then
-    the model extrapolates."""
+    """Limits of all published runs that the best layout (where none was found, the plan's) breaks
+    with it, and the plan does not: then the model extrapolates."""
 
     @property
     def gain(self) -> float:
@@ -175,7 +175,8 @@ def shadow_prices(
         price = _price(change, changed, base or own, kept, best)
         before = changes_training(case.job)
         after = tuple(one.says for one in changes_training(changed.job) if one not in before)
-        broken = unpublished(changed.context, best.best.layout) if best.best else ()
+        shown = best.best or kept
+        broken = unpublished(changed.context, shown.layout) if shown else ()
         beyond = tuple(one.text for one in broken if one.text not in known)
         prices.append(replace(price, changes_training=after, beyond=beyond))
     return tuple(sorted(prices, key=lambda one: -one.gain))

@@ -61,4 +61,5 @@ def _remark(price: ShadowPrice) -> str:
     """Why there is no price, and what the change does to the training."""
     if price.kept is None:
         return price.reason or "this layout does not run or fit there"
-    return "changes the training" if price.changes_training else ""
+    changed = ["changes the training"] if price.changes_training else []
+    return "; ".join((*changed, *(f"extrapolated: {text}" for text in price.beyond)))

@@ -15,7 +15,7 @@ from trainplan.costmodel.run_costs import goodput_of, run_steps, stretch_of
 from trainplan.planner.cases.case import Case, with_setting
 from trainplan.planner.evidence import unpublished
 from trainplan.planner.explanations.changes import BUCKETS, TRAINS_OTHERWISE, WORTH, changes
-from trainplan.planner.explanations.shadow_prices import Bought, ranking, shadow_prices
+from trainplan.planner.explanations.shadow_prices import Bought, kept_prices, ranking, shadow_prices
 from trainplan.planner.plan import SearchOptions, changes_training
 from trainplan.planner.questions import estimate, kept_layout
 from trainplan.planner.questions.case_search import outcome
@@ -283,3 +283,18 @@ def test_the_first_line_says_how_many_changes_no_search_reached():
     assert ranking_line([one]) == "What buys most: NIC twice as fast 1.8 %."
     cut = "What buys most: NIC twice as fast 1.8 %; 11 not searched anew: time limit."
     assert ranking_line([one], 11) == cut
+
+
+def test_prices_of_the_layout_as_it_is_are_marked_where_no_run_is_like_it(make_job):
+    case = Case(make_job("llama3-8b", "2x8:h100-sxm", 64), SearchOptions())
+    beyond = {}
+    for value in ("false", "true"):
+        changed = with_setting(case, "overlap_tp_comm", value)
+        step = estimate(changed.job, LAYOUT).step_time_s
+        found = {one.text: one for one in kept_prices(changed, LAYOUT, step)}
+        assert {one.status for one in found.values()} <= {"untried", "impossible"}
+        graphs = found["cuda_graph=full_iteration"]
+        assert graphs.kept is not None and graphs.replanned is None
+        beyond[value] = graphs.beyond
+    assert beyond["false"] == ()
+    assert any("cuda_graph=full_iteration" in text for text in beyond["true"])
