@@ -16,10 +16,10 @@ compare: two layouts, each of its job, term by term, as a `Comparison`.
 sweep: the best plan at every value of some parameters, as a `Sweep`.
 tune: a job, whose likeliest layouts a function of yours runs, as an iterator of events.
 combinations: layouts of few processes that use what a plan uses, as `Combinations`.
-verify: runs them beside one process and yields each as it has run, as `Ran`.
-check_launch: someone's launch that was read, judged, as a `LaunchCheck`.
+verify: runs them next to one process and yields each as it has run, as `Ran`.
+check_launch: someone's launch that was read and checked, as a `LaunchCheck`.
 
-What they are asked beside a job and a layout:
+What they need next to a job and a layout:
 
 TuneOptions: when tuning stops, and which layouts it may run.
 SimulatedMachine: a machine on paper, of a `MachineDocument`, for `tune` to run layouts on.
@@ -27,7 +27,7 @@ SearchOptions: choices fixed and excluded, trust, objective, memory margin, alte
 Case: a job, its options and what was measured of its machine.
 parse_choice: one `--fix` or `--exclude` from its text.
 parse_varied: one `--vary` of a sweep from its text.
-Budget: how long a search may go on, and who hears about it; `Unlimited` is the one without an end.
+Budget: how long a search may go on, and who gets its progress; `Unlimited` has no end.
 
 What a plan is made of, its document, and the way to a launch script:
 
@@ -40,7 +40,7 @@ written: job, layout, options and alternatives of a document, as `Written`.
 chosen_from_json: job and layout of a document.
 EXPORTERS: by runtime, (job, layout) to a `LaunchConfig`.
 LAUNCHERS: by name, (config, cluster) to a `LaunchFile`.
-READERS: which launches are a runtime's own, and what they say, as a `Reading`.
+READERS: which launches are a runtime's own, and what they hold, as a `Reading`.
 launches_of_script: the launches of a script of the shell, read without running it.
 """
 

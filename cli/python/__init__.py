@@ -7,7 +7,7 @@
     plan.export("torchtitan", "launch/")
 
 This file is `trainplan` as well: `.editable` has a link to it, the wheel a copy. A verb is the
-command of its name, and every option of that is a keyword: `calls` types the values and hears the
+command of its name, and every option of that is a keyword: `calls` types the values and gets the
 answer, `verbs` are the functions and what they answer, `keywords` the types of their options.
 A name is imported when it is first used. Deeper names are those of `trainplan.planner`.
 

@@ -49,7 +49,7 @@ class Heard:
         self.document, self.page, self.found = document, tuple(page), found
 
     def progressed(self, done: float, bound_s: float, best_s: float) -> bool:
-        """Stderr says it, as it does for who types."""
+        """Stderr has it, as for who types."""
         return False
 
 

@@ -106,7 +106,7 @@ class SearchKeywords(JobKeywords, total=False):
 
 
 class CheckKeywords(NodeKeywords, total=False):
-    """What a launch does not say."""
+    """What a launch does not state."""
 
     set: Pairs
     cluster: Cluster

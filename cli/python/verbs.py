@@ -1,6 +1,6 @@
 """The verbs of `import trainplan`, and their answers: values of `planner` with page and document.
 
-A verb asks the command of its name, by the same words. Every option of that is a keyword with its
+A verb runs the command of its name, by the same words. Every option of that is a keyword with its
 name. Wrong input is a `PlanError` in the words of the command, with the nearest name that is known.
 """
 

@@ -62,7 +62,7 @@ class MlaSpec(Spec):
 
 
 class LowRankSpec(Spec):
-    """Queries, and maybe the output, through a low rank, beside plain keys (Step-3)."""
+    """Queries, and maybe the output, through a low rank, with plain keys (Step-3)."""
 
     query_rank: Size
     """Rank of the queries."""
@@ -73,7 +73,7 @@ class LowRankSpec(Spec):
 
 
 class LayerKind(Spec):
-    """One kind of layer, where it differs from what the model says of all; null: as the model."""
+    """One kind of layer, where it differs from what the model states of all; null: as the model."""
 
     name: str = Field(min_length=1, max_length=100)
     """As `layers` of the model calls it."""
@@ -98,7 +98,7 @@ class LayerKind(Spec):
     key_value_projections: KeyValues | None = None
     """`both`, `keys` or `none`."""
     side_products: tuple[Product, ...] | None = None
-    """Small products beside both halves."""
+    """Small products next to both halves."""
     layer_weights: Count | None = None
     """Numbers learned in none of its products, biases and norms."""
     own_weights: Count | None = None
@@ -108,7 +108,7 @@ class LayerKind(Spec):
     wide_products: bool | None = None
     """Its products multiply in 16 bits whatever the training does."""
     key_compression: Size | None = None
-    """Tokens that a compressed key stands for."""
+    """Tokens that a compressed key is made of."""
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""
@@ -126,7 +126,7 @@ def listed_kinds(
     Args:
         mixers: What mixes the tokens of each layer.
         feed_forwards: What feeds forward in each.
-        changes: What else differs from what the model says of all, of each.
+        changes: What else differs from what the model states of all, of each.
     """
     pairs = list(zip(mixers, feed_forwards, strict=True))
     if changes is None or not any(changes):

@@ -71,7 +71,7 @@ class ModelSpec(Spec):
     model_type: str | None = None
     """Hugging Face `model_type` it was read from."""
     read_by_fields: bool = False
-    """No file of its own says how the `model_type` is built: it was read as a Llama is."""
+    """No file of its own shows how the `model_type` is built: it was read as a Llama is."""
 
     MOST_LAYERS: ClassVar[int] = MOST_LAYERS
     num_hidden_layers: PositiveInt = Field(le=MOST_LAYERS)
@@ -110,7 +110,7 @@ class ModelSpec(Spec):
     embedding_norm: bool = False
     """A norm behind the token embedding (BLOOM)."""
     embedding_weights: NonNegativeInt = Field(default=0, le=10**13)
-    """Numbers the first stage learns beside the tables and norms above."""
+    """Numbers the first stage learns next to the tables and norms above."""
 
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     """`rmsnorm` or `layernorm`."""
@@ -141,7 +141,7 @@ class ModelSpec(Spec):
     head_bias: bool = False
     """A bias on the logits (Phi-2)."""
     side_products: tuple[Product, ...] = ()
-    """Small products of every layer beside its two halves, which no rank divides (Gemma 3n)."""
+    """Small products of every layer next to its two halves, which no rank divides (Gemma 3n)."""
     layer_weights: Count = 0
     """Numbers a layer learns in none of its products, biases and norms: scales, gates."""
     own_weights: Count | None = None
@@ -181,7 +181,7 @@ class ModelSpec(Spec):
     layer_kinds: tuple[LayerKind, ...] = ()
     """Kinds of layer, each where it differs from the model."""
     layers: tuple[str, ...] | None = None
-    """Kind of every layer in order, by its name in `layer_kinds`; null: all as said here."""
+    """Kind of every layer in order, by its name in `layer_kinds`; null: all as stated here."""
     tie_word_embeddings: bool = False
     """Head and token table are one."""
 
@@ -202,8 +202,8 @@ class ModelSpec(Spec):
     convolution: ConvolutionSpec | None = None
     """Null: no short convolutions."""
     key_compression: Size | None = None
-    """Tokens that a compressed key stands for; a token is compared with those (of sparse attention
-    with the picked ones) beside the keys of its `sliding_window` (DeepSeek-V4)."""
+    """Tokens that a compressed key is made of; a token is compared with those (of sparse attention
+    with the picked ones) and with the keys of its `sliding_window` (DeepSeek-V4)."""
     wide_products: bool = False
     """Products multiply in 16 bits where those of the training multiply in fewer (first and last
     layers of fp8 and fp4 recipes)."""
@@ -366,7 +366,7 @@ def _kinds(model: ModelSpec) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
 
 
 def _without_placement(kind: ModelSpec) -> ModelSpec:
-    """A layer of one kind says nothing of where experts stand."""
+    """A layer of one kind does not hold where experts are."""
     if kind.moe is None:
         return kind
     if kind.feed_forward != "moe":

@@ -88,7 +88,7 @@ class MoeSpec(Spec):
 
     @property
     def rows_per_token(self) -> float:
-        """Rows of experts that a token makes, on average; choices fall on all alike."""
+        """Rows of experts that a token makes, on average; choices fall on all equally."""
         if self.mean_experts_per_tok is not None:
             return self.mean_experts_per_tok
         share = self.num_experts / (self.num_experts + self.num_zero_experts)
@@ -136,7 +136,7 @@ def placed_layers(
     feed_forwards: Sequence[FeedForward] | None = None,
     changes: Sequence[Mapping[str, object]] | None = None,
 ) -> dict[str, object]:
-    """Fields of a model whose layers have these parts, in order; experts where `moe` says."""
+    """Fields of a model whose layers have these parts, in order; experts as `moe` has them."""
     usual: tuple[FeedForward, ...] = tuple("mlp" for _ in mixers)
     usual = moe.placed(len(mixers)) if moe else usual
     plain = feed_forwards is None or tuple(feed_forwards) == usual

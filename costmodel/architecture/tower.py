@@ -57,13 +57,13 @@ class ProjectorSpec(Spec):
 
 
 class TowerSpec(Spec):
-    """An encoder of images or sound whose tokens stand in the sequence of the decoder.
+    """An encoder of images or sound whose tokens are in the sequence of the decoder.
 
     A sample is one image, one stretch of video or of sound; a patch is one token of the encoder.
     """
 
     modality: Literal["vision", "audio"] = "vision"
-    """What it sees or hears."""
+    """Images or sound."""
     num_hidden_layers: PositiveInt = Field(le=MOST_LAYERS)
     """Layers of the encoder."""
     hidden_size: Size
@@ -96,7 +96,7 @@ class TowerSpec(Spec):
     """Kind of positions."""
 
     patch_size: Size | None = None
-    """Side of a patch in pixels; null: `embedding` says how patches are made."""
+    """Side of a patch in pixels; null: `embedding` has how patches are made."""
     temporal_patch_size: Size = 1
     """Frames of a video in a patch."""
     num_channels: Size = 3
@@ -104,11 +104,11 @@ class TowerSpec(Spec):
     patch_bias: bool = True
     """Bias of what makes a patch."""
     embedding: tuple[LinearSpec, ...] = ()
-    """Matrices that make a patch, convolutions of sound, where `patch_size` does not say."""
+    """Matrices that make a patch, convolutions of sound, where `patch_size` does not give it."""
     position_rows: Count = 0
     """Rows of the position table that are parameters."""
     class_tokens: Count = 0
-    """Learned tokens beside the patches of each sample; the decoder does not get them."""
+    """Learned tokens added to the patches of each sample; the decoder does not get them."""
     norms_outside: Count = 0
     """Norms over hidden_size before and behind the layers."""
     extra_parameters: Count = 0
@@ -129,7 +129,7 @@ class TowerSpec(Spec):
     patches_per_sample: PositiveInt = Field(le=10_000_000)
     """Patches of one sample."""
     patches_assumed: bool = False
-    """The configuration does not say how many patches a sample has."""
+    """The configuration does not state how many patches a sample has."""
     frozen: Literal["none", "encoder", "all"] = "none"
     """What is not trained: nothing, all but the projectors, or the whole tower."""
     tensor_parallel: bool = False

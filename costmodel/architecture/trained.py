@@ -1,4 +1,4 @@
-"""What of a model is trained: all of it, adapters beside frozen weights, or all but some layers."""
+"""What of a model is trained: all of it, adapters on frozen weights, or all but some layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ gate of a low rank, out of them."""
 MlpProjection = Literal["latent_in", "latent_out", "gate", "up", "down"]
 """Of feed-forward blocks, and around experts that work in a latent width."""
 Projection = Literal[AttentionProjection, MixerProjection, MlpProjection, "side"]
-"""A matrix of a layer that an adapter may stand beside; `side`: beside both halves."""
+"""A matrix of a layer that an adapter may be added to; `side`: next to both halves."""
 MLP_PROJECTIONS: tuple[Projection, ...] = get_args(MlpProjection)
 GROUPS: dict[str, tuple[Projection, ...]] = {
     "all": get_args(Projection),
@@ -54,7 +54,7 @@ class Trained(Spec):
     """What is trained where that is not every weight."""
 
     method: Method
-    """Adapters beside 16-bit weights (lora) or beside 4-bit ones (qlora), or some layers frozen."""
+    """Adapters on 16-bit weights (lora) or on 4-bit ones (qlora), or some layers frozen."""
     rank: Annotated[PositiveInt, Field(le=1 << 16)] | None = None
     """Of every adapter."""
     modules: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ def _named(text: str) -> Collection[str]:
 
 
 def complaint(model: ModelSpec) -> str | None:
-    """What is asked to be trained that the model does not have; null: it has all."""
+    """What is to be trained that the model does not have; null: it has all."""
     trained = model.trained
     if trained is None:
         return None
@@ -200,7 +200,7 @@ def trains_head(model: ModelSpec) -> bool:
 
 
 def _trains_tower(model: ModelSpec) -> bool:
-    """Has a weight before the first layer a gradient, beside the token table?"""
+    """Has a weight before the first layer a gradient, next to the token table?"""
     return model.tower is not None and model.tower.frozen != "all"
 
 

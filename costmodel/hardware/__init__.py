@@ -21,7 +21,7 @@ MOST_LINKED_NODES: a matrix of more nodes does not fit in a configuration file.
 MOST_NODES: bound of what a cluster can state.
 NicSpec: network adapters of one node.
 NODE_NAME: pattern of the name of a node.
-NodeGroup: nodes that are alike.
+NodeGroup: nodes that are equal.
 parse_cluster: read the short form `8x8:h100-sxm[@HOST]` (several groups joined with `+`).
 Placement: which node holds which ranks, chosen on measured links.
 Transport: what carries messages between nodes.

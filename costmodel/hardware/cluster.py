@@ -32,7 +32,7 @@ class LinkSpec(Spec):
     """GB/s from the node of the row to the node of the column; the diagonal is not read, and of
     both directions the slower counts."""
     node_speed: tuple[Amount, ...] | None = None
-    """Speed of each node's GPUs over that of the others, 1 for a healthy node; null: all alike."""
+    """Speed of each node's GPUs over that of the others, 1 for a healthy node; null: all equal."""
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -112,13 +112,13 @@ class HostSpec(Spec):
     memory_gib: Amount | None = None
     """Memory that the training may use; null: not known, so not checked."""
     memory_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S, le=1e12)
-    """Memory bandwidth of all processors together; null: no limit beside the GPUs' own links."""
+    """Memory bandwidth of all processors together; null: no limit but the GPUs' own links."""
     adam_params_per_s: float | None = Field(default=None, ge=1.0, le=1e18)
     """Parameters that all processors update in a second; null: as published."""
     gpus_per_switch: PositiveInt | None = Field(default=None, le=1 << 10)
     """GPUs that share one link to the processors; null or 1: each has its own."""
     launch_factor: Amount | None = None
-    """Launch time of its processors over that of the usual x86 server; null: alike."""
+    """Launch time of its processors over that of the usual x86 server; null: the same."""
     drives: DriveSpec | None = None
     """Null: none that may be written to."""
 
@@ -215,7 +215,7 @@ class NodeGroup(Spec):
     memory_gib: Amount | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
     power_limit_w: Amount | None = None
-    """Watts that the board of one GPU may draw; null: as many as its catalog entry says."""
+    """Watts that the board of one GPU may draw; null: as many as its catalog entry states."""
     price_per_gpu_hour: AmountOrZero | None = None
     """Null: no money in the report."""
     host: HostSpec | None = None
@@ -292,7 +292,7 @@ class ClusterSpec(Spec):
     kg_co2_per_kwh: float | None = Field(default=None, ge=0.0, le=10.0)
     """Carbon dioxide that a kWh of its electricity emits, in kg; null: not stated."""
     links: LinkSpec | None = None
-    """Measured links between the nodes, where they are known; null: all alike."""
+    """Measured links between the nodes, where they are known; null: all equal."""
     between_groups: BetweenGroups | None = None
     """How the groups are joined; null: by the thinner NIC of both."""
     failures: FailureSpec | None = None
@@ -350,7 +350,7 @@ class ClusterSpec(Spec):
 
     @property
     def on_cpu(self) -> bool:
-        """Are its ranks processes on the cores of machines without GPUs, as a profile says?"""
+        """Are its ranks processes on the cores of machines without GPUs, as a profile states?"""
         return all(group.device and group.device.vendor == CPU for group in self.groups)
 
 

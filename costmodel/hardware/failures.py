@@ -16,7 +16,7 @@ MOST_SPARE_NODES = 1 << 10
 
 
 class FailureSpec(Spec):
-    """How often nodes fail and how a run goes on; all nodes alike, each by itself."""
+    """How often nodes fail and how a run goes on; all nodes the same, each by itself."""
 
     mtbf_node_days: float = Field(ge=LEAST_MTBF_DAYS, le=1e6)
     """Mean days between failures of one node; those of a run of n nodes are n times as frequent."""
@@ -31,7 +31,7 @@ class FailureSpec(Spec):
     checkpoint_gb_per_s: Amount | None = None
     """GB/s of all nodes together to where checkpoints are; not needed where saves are `local`."""
     spare_nodes: NonNegativeInt = Field(default=0, le=MOST_SPARE_NODES)
-    """Nodes beside those of the cluster that take the place of failed ones."""
+    """Nodes more than those of the cluster, which replace failed ones."""
     repair_hours: Amount | None = None
     """Mean hours until a failed node is back; null: another is there at once."""
 

@@ -17,7 +17,7 @@ class GpuSpec(Spec):
     device_names: tuple[str, ...] = ()
     """What its driver calls it, by which a profile knows it."""
     architecture: str
-    """Family whose fitted constants stand in where this GPU has none: ampere, hopper, ..."""
+    """Family whose fitted constants are used where this GPU has none: ampere, hopper, ..."""
     memory_gib: Sourced
     """Usable memory in GiB."""
     memory_gb_per_s: Sourced
@@ -52,7 +52,7 @@ class GpuSpec(Spec):
 
 
 EvidenceKind = Literal["measured", "stand-in", "assumed"]
-"""What a fit rests on: measurements of the GPU, of another that stands in, or neither."""
+"""What a fit rests on: measurements of the GPU, of another in its place, or neither."""
 
 
 class Fit(Spec):

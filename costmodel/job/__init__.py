@@ -24,7 +24,7 @@ StatePrecision: how weights, gradients and moments are stored.
 StateType: type of one state of the optimizer.
 storage_bytes: bytes of one activation or working weight.
 TrainingSpec: one training job.
-with_trained: the model with what a text of `--train` says is trained.
+with_trained: the model with what a text of `--train` trains.
 """
 
 from trainplan.costmodel.job.job import (

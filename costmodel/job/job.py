@@ -22,7 +22,7 @@ from trainplan.costmodel.spec import LARGEST_SIZE, OneLine, Spec
 
 Packing = Literal["none", "greedy", "balanced"]
 """Each sequence padded to a row; rows filled by the first sequence that fits; rows filled, and run
-side by side, so that their attention work is alike."""
+side by side, so that their attention work is equal."""
 LONGEST_MEAN, WIDEST_SIGMA = 1e9, 5.0
 """Of a lognormal distribution that is taken."""
 
@@ -42,7 +42,7 @@ class LengthSpec(Spec):
     counts: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
     """Tokens of a sequence, and how many such sequences there are."""
     lognormal: Lognormal | None = None
-    """Null: `counts` say."""
+    """Null: as `counts` have it."""
 
     @model_validator(mode="after")
     def _has_mass(self) -> Self:
@@ -115,7 +115,7 @@ class RuntimeOptions(Spec):
     delay_wgrad: bool | None = None
     """With `overlap_moe_a2a`: weight gradients run behind what sends the gradient of an input."""
     overlap_shared_experts: bool | None = None
-    """Shared experts run on a stream of their own, beside the exchange of tokens."""
+    """Shared experts run on a stream of their own, overlapped with the exchange of tokens."""
     moe_chunks: Literal[1, 2, 4, 8] | None = None
     """Chunks of the tokens of a rank: while one is with its experts, others are sent."""
     microbatch_group_size: MicrobatchGroup | None = None
@@ -142,7 +142,7 @@ class RuntimeOptions(Spec):
     """Weights of products in 8 or 4 bits exist in those alone and are gathered in them; else in 16
     bits, with low-precision copies that are made anew each step."""
     fp8_transpose_cache: bool | None = None
-    """Frozen weights in 8 bits alone have their transpose beside them; else every backward pass
+    """Frozen weights in 8 bits alone have their transpose as well; else every backward pass
     makes it anew."""
     activation_func_fp8_input_store: bool | None = None
     """The inputs of a gated SiLU wait in 8 bits for the backward pass."""
@@ -248,7 +248,7 @@ class TrainingSpec(Spec):
     """Null: every sequence has `seq_length` tokens."""
     packing: Packing = "none"
     """How sequences fill rows: `none` pads each to one, `greedy` is first fit, `balanced` makes
-    rows alike in attention work."""
+    rows equal in attention work."""
 
     @model_validator(mode="after")
     def _rows_hold_the_sequences(self) -> Self:

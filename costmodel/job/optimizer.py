@@ -14,7 +14,7 @@ class OptimizerSpec(Spec):
     """An optimizer of `costmodel.optimizers`, with what the user set of it."""
 
     SETTINGS: ClassVar = ("rank", "update")
-    """What may stand behind the name, in this order."""
+    """What may follow the name, in this order."""
     name: str = "adamw"
     rank: PositiveInt | None = None
     """Of the space that gradients are projected to; for the low-rank ones alone."""

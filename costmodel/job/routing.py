@@ -45,7 +45,7 @@ class RoutingSpec(Spec):
     FORMS: ClassVar = "balanced|random|zipf:ALPHA|load:FACTOR|FILE"
     """As `--option routing` takes it."""
     kind: Literal["balanced", "random", "zipf", "measured", "load"]
-    """Equal rows for every expert; experts drawn at random, all alike; or with a popularity that
+    """Equal rows for every expert; experts drawn at random, all equal; or with a popularity that
     falls as a power of their number; or as often as they were counted; or the rows of the fullest
     rank are stated."""
     alpha: float = Field(default=0.0, ge=0.0, le=STEEPEST)

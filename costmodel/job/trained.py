@@ -15,7 +15,7 @@ LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 
 
 def with_trained(model: ModelSpec, text: str | None) -> ModelSpec:
-    """The model with what `--train` says is trained; null: as the model says.
+    """The model with what `--train` trains; null: as the model states.
 
     Raises:
         SpecError: The text is none of the ways, or names what the model does not have.

@@ -22,7 +22,7 @@ Share: codec of a fraction from 0 to 1.
 stage_specs: virtual stages that differ in nothing but their number of layers.
 Stages: virtual stages one by one, or null.
 stages_text: layers of every stage, as `--layout stages=` takes them.
-StageSpec: what one virtual stage holds, where stages are not all alike.
+StageSpec: what one virtual stage holds, where stages are not all equal.
 Tier: where what leaves the GPU goes: host or drive.
 TIERS: where offloaded states lie.
 """

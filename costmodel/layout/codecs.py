@@ -1,4 +1,4 @@
-"""Kinds of choices: the number that stands for one in a column, and the text it is read from.
+"""Kinds of choices: the number that means one in a column, and the text it is read from.
 
 `read` takes the text of `--layout` and gives what `Layout` takes; `chosen` takes that of `--fix`
 and `--exclude` and gives the code that a column is compared with.
@@ -79,7 +79,7 @@ class Count(Codec):
     absent: bool = False
     """May be null, which is 0."""
     by_request: bool = False
-    """The search leaves some out unless `--fix` names one, or says `free`."""
+    """The search leaves some out unless `--fix` names one, or is `free`."""
 
     def code(self, value: object) -> int:
         return value if isinstance(value, int) else 0
@@ -102,7 +102,7 @@ class Count(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Names(Codec):
-    """One of some names, coded by its place among them; null is said as none."""
+    """One of some names, coded by its place among them; null is written as none."""
 
     names: Sequence[str | None]
 
@@ -156,7 +156,7 @@ class Modules(Codec):
     free: ClassVar[float] = -1
     names: Sequence[str]
     by_request: bool = False
-    """The search tries none of them unless `--fix` names some, or says `free`."""
+    """The search tries none of them unless `--fix` names some, or is `free`."""
 
     def code(self, value: object) -> int:
         return bits(value if isinstance(value, tuple) else (), self.names)
@@ -212,7 +212,7 @@ class Share(Codec):
 class Stages(Codec):
     """Virtual stages one by one, or null: a column holds them as they are.
 
-    `--fix` and `--exclude` ask whether they are even, which is the code 1.
+    `--fix` and `--exclude` take whether they are even, which is the code 1.
     """
 
     dtype: ClassVar[type] = np.object_

@@ -82,7 +82,7 @@ class OffloadSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, values: object) -> object:
-        """Documents say `parameters_tier`; `parameters` of a plan is a share."""
+        """Documents state `parameters_tier`; `parameters` of a plan is a share."""
         if not isinstance(values, dict) or "parameters_tier" not in values:
             return values
         rest = {name: value for name, value in values.items() if name != "parameters_tier"}
@@ -104,15 +104,15 @@ class OffloadSpec(Spec):
 
 
 class StageSpec(Spec):
-    """What one virtual stage holds, where stages are not all alike."""
+    """What one virtual stage holds, where stages are not all equal."""
 
     layers: WholeOrZero
     """Decoder layers, the next of the model after those of the stage before."""
     recompute_num_layers: WholeOrZero | None = None
-    """The first so many of them are recomputed in full; null: as many as the layout says. Belongs
+    """The first so many of them are recomputed in full; null: as many as the layout states. Belongs
     to `recompute="full"` with the block method."""
     group: WholeOrZero = 0
-    """Node group that runs it, by its place in the cluster; all 0: groups are not told apart."""
+    """Node group that runs it, by its place in the cluster; all 0: groups are not distinguished."""
 
 
 class ShardSpec(Spec):
@@ -142,7 +142,7 @@ class ShardSpec(Spec):
         return sum(ranks > 1 for _, ranks in self)
 
     def by_stage(self, ranks: int) -> dict[str, int | bool] | None:
-        """Fields of a layout with so many ranks that say the same; None where none do."""
+        """Fields of a layout with so many ranks that mean the same; None where none do."""
         sizes = {one for _, one in self if one > 1} or {ranks}
         found: dict[str, int | bool] = {"zero_stage": self.zero_stage}
         if len(sizes) == 1:
@@ -195,7 +195,7 @@ class Layout(Spec):
     """Under ZeRO-3 so many neighbours share a second copy of the weights, from which all passes of
     a step but the first forward pass gather them; 1: there is none."""
     shard: ShardSpec | None = None
-    """States sharded over unlike numbers of ranks; null: as ZeRO stage and copies say."""
+    """States sharded over different numbers of ranks; null: as ZeRO stage and copies have it."""
     zero_stage: int = Field(default=1, ge=0, le=3)
     """0: replicated; 1: optimizer sharded; 2: also gradients; 3: also weights (FSDP)."""
     sequence_parallel: bool = False
@@ -218,7 +218,7 @@ class Layout(Spec):
     offload_modules: tuple[str, ...] = ()
     """Parts of every layer whose activations are copied to host memory and back."""
     tiled_loss: bool = False
-    """Output projection and loss run on one tile of tokens at a time; the runtime says how many."""
+    """Output projection and loss run on one tile of tokens at a time; the runtime sets how many."""
     tiled_mlp: bool = False
     """So do MLPs."""
     stages: tuple[StageSpec, ...] | None = None
@@ -227,7 +227,7 @@ class Layout(Spec):
     @model_validator(mode="before")
     @classmethod
     def _shards_by_stage(cls, values: object) -> object:
-        """`shard` as ZeRO stage and copies of shards where these say the same."""
+        """`shard` as ZeRO stage and copies of shards where these mean the same."""
         if not isinstance(values, dict) or values.get("shard") is None:
             return values
         shard = ShardSpec.model_validate(values["shard"])

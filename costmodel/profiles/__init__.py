@@ -4,7 +4,7 @@ AttentionPoint: the core of causal attention on one rank.
 CollectivePoint: a collective or message on groups that all run at once.
 CopyPoint: bytes between a GPU and host memory, or between memory and a drive.
 EndPoint: the embedding, or the final norm, output projection and loss, on one rank.
-Failure: something asked for that was not measured.
+Failure: something requested that was not measured.
 Flag: what is wrong with a timing.
 Host: one node that was measured.
 HOST_COPIES: kinds of copies between host and GPU.
@@ -12,9 +12,9 @@ HostCopy: kind of a copy between host and GPU.
 LayerPoint: one whole transformer layer on one rank, nothing recomputed.
 LinkPoint: messages between two nodes, or two GPUs of one, while other pairs do the same.
 MEASURED_RUNTIME: layers and ends of plain PyTorch, which are timed wherever torch is.
-MemoryPoint: memory that the caching allocator does not count, or takes beyond what is asked of
+MemoryPoint: memory that the caching allocator does not count, or takes beyond what is requested of
     it.
-OffloadedStepPoint: a step of a small model whose weights and states lie on a drive, beside its
+OffloadedStepPoint: a step of a small model whose weights and states lie on a drive, with its
     estimate.
 Operation: name of a measured operation.
 OptimizerPoint: a step of an optimizer over parameters of one rank.

@@ -41,13 +41,13 @@ class Timing(Spec):
     slowest_rank: NonNegativeInt | None = None
     host_seconds: NonNegativeFloat | None = None
     """What Python takes to queue one call; null on a CPU, where the GPU may have waited for it, and
-    in profiles of before it was told apart: there `seconds` are those of both."""
+    in profiles of before it was measured separately: there `seconds` are those of both."""
 
     @property
     def in_a_row(self) -> float:
         """Seconds of each of many calls in a row.
 
-        Source: host and device work beside each other, so a row takes the longer of both.
+        Source: host and device work in parallel, so a row takes the longer of both.
         """
         return max(self.seconds, self.host_seconds or 0.0)
 
@@ -93,7 +93,7 @@ class LayerPoint(Spec):
 
     kind: Literal["layer"] = "layer"
     model: ModelSpec
-    """The model it is a layer of; `moe` tells which sort."""
+    """The model it is a layer of; `moe` has which sort."""
     moe: bool = False
     runtime: str
     """What ran it."""
@@ -119,11 +119,11 @@ class LayerPoint(Spec):
     backward: Timing | None = None
     """Input and weight gradients; null where only both passes together are known."""
     forward_alone: Timing | None = None
-    """In a loop by itself, beside the time in a step; informs only."""
+    """In a loop by itself, next to the time in a step; informs only."""
     backward_alone: Timing | None = None
     """As `forward_alone`."""
     both: Timing | None = None
-    """Forward and backward together, where they were not told apart."""
+    """Forward and backward together, where they were not separated."""
     weight: Timing | None = None
     """Weight gradients alone."""
     saved_bytes: NonNegativeFloat | None = None
@@ -225,7 +225,7 @@ class CopyPoint(Spec):
 
 
 class OffloadedStepPoint(Spec):
-    """A step of a small model whose weights and states lie on a drive, beside its estimate."""
+    """A step of a small model whose weights and states lie on a drive, with its estimate."""
 
     kind: Literal["offloaded_step"] = "offloaded_step"
     layers: Count
@@ -235,7 +235,7 @@ class OffloadedStepPoint(Spec):
     precision: Precision = "bf16"
     """Of weights and products; states are fp32."""
     cached: bool = False
-    """Through the file system's cache, where it lets nobody past."""
+    """Through the file system's cache, where nothing gets past it."""
     read_bytes: Count
     """From the drive in a step."""
     written_bytes: Count
@@ -261,12 +261,12 @@ class OverlapPoint(Spec):
     num_bytes: Count
     """As in `CollectivePoint`; of a copy those of one rank."""
     compute_slowdown: PositiveFloat
-    """Seconds of the compute beside traffic over those alone."""
+    """Seconds of the compute during traffic over those alone."""
     communication_slowdown: PositiveFloat
 
 
 class MemoryPoint(Spec):
-    """Memory that the caching allocator does not count, or takes beyond what is asked of it."""
+    """Memory that the caching allocator does not count, or takes beyond what is requested of it."""
 
     kind: Literal["memory"] = "memory"
     name: Literal["context_bytes", "communicator_bytes", "reserve_fraction"]
@@ -292,7 +292,7 @@ class PowerPoint(Spec):
     celsius: NonNegativeFloat | None = None
     """At the end."""
     slowed_by: tuple[str, ...] = ()
-    """What kept its clock low, as the driver says; the power limit is none of them."""
+    """What kept its clock low, as the driver reports; the power limit is none of them."""
 
 
 Point = Annotated[
@@ -325,7 +325,7 @@ class Host(Spec):
     num_cores: PositiveInt | None = None
     bf16_units: tuple[str, ...] = ()
     """Instructions of the processor for products in bf16, `amx_bf16`; empty also where the system
-    does not say."""
+    does not state."""
     memory_bytes: NonNegativeInt | None = None
     drive_bytes: NonNegativeInt | None = None
     """Of the file system of --scratch, where one is given."""
@@ -363,7 +363,7 @@ class Origin(Spec):
 
 
 class Failure(Spec):
-    """Something asked for that was not measured."""
+    """Something requested that was not measured."""
 
     item: str
     detail: str

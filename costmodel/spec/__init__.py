@@ -4,7 +4,7 @@ Amount: GB/s, GiB or seconds.
 AmountOrZero: the same, or none.
 complaints: all that is wrong, in the order of the fields.
 Degree: ranks, GPUs, nodes or stages.
-first_complaint: what to say where one line must do.
+first_complaint: what to print where one line must do.
 LARGEST_SIZE: of a batch and of a sequence.
 MISSING: pydantic's types of errors for a key that is not there.
 OneLine: text that cannot steer the terminal that shows it.

@@ -8,7 +8,7 @@ from pydantic_core import CoreSchema, core_schema
 from trainplan.costmodel.spec.validation_errors import shown
 
 INNER = ("schema", "items_schema", "values_schema", "choices", "fields")
-"""Keys of a schema of pydantic below which those of its parts stand."""
+"""Keys of a schema of pydantic below which those of its parts are."""
 
 
 def _number(value: object) -> object:

@@ -1,7 +1,7 @@
-"""What pydantic finds wrong, in our words: what it is, where it stands, what would be right.
+"""What pydantic finds wrong, in our words: what it is, where it is, what would be right.
 
 Every file, option and document that is checked against a spec is refused through here, so that
-one slip reads alike wherever it is made.
+one slip reads the same wherever it is made.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ def _place(error: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def first_complaint(error: ValidationError) -> Complaint:
-    """What to say where one line must do."""
+    """What to print where one line must do."""
     return complaints(error)[0]
 
 
