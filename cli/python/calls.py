@@ -116,10 +116,7 @@ def _typed(key: str, value: object, folder: Path) -> object:
     if not isinstance(value, Mapping):
         return value
     if key in ("layout", "baseline", *PAIRED):
-        pairs = [
-            f"{name}={str(one).lower() if isinstance(one, bool) else one}"
-            for name, one in value.items()
-        ]
+        pairs = [f"{name}={_text(one)}" for name, one in value.items()]
         return pairs if key in PAIRED else ",".join(pairs)
     try:
         return filed(key, value, folder)
@@ -141,6 +138,12 @@ def _plain(value: object) -> object:
     if isinstance(value, Spec):
         return value.model_dump(mode="json", exclude_defaults=True)
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: object) -> str:
+    """Of a pair: several are joined, a switch is small."""
+    many = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return many.lower() if isinstance(value, bool) else many
 
 
 def _without(folder: Path, text: str) -> str:

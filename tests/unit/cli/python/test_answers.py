@@ -118,6 +118,13 @@ def test_why_not_is_of_a_layout_as_it_is(found):
         assert answer.listed_rank == one.rank
 
 
+def test_a_layout_is_a_text_or_a_mapping():
+    fields = {"tp": 2, "sequence_parallel": True, "recompute_modules": ["core_attn", "mlp"]}
+    text = "tp=2,sequence_parallel=true,recompute_modules=core_attn+mlp"
+    one, other = (tp.estimate(MODEL, CLUSTER, layout, **SIZES) for layout in (fields, text))
+    assert one.step_time_s == other.step_time_s
+
+
 def test_options_are_texts_lists_or_mappings():
     found = tp.search(
         MODEL,
