@@ -73,7 +73,7 @@ def command(
     worst: int,
     as_json: bool,
 ) -> None:
-    """Compare predictions against measured runs.
+    """Compare predictions with measured runs.
 
     Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
     time, its peak memory or whether it fitted.
