@@ -24,7 +24,6 @@ def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]
         (
             scored.kind,
             f"pipeline {seconds(scored.makespan)} of a step of {seconds(step)}",
-            f"the mean rank waits {mean_wait(simulation)}",
             gap_text(scored),
         )
     )
@@ -32,7 +31,8 @@ def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]
     yield Drawn(partial(timeline_text, scored.timeline), width)
     if simulation.lanes:
         yield Drawn(partial(lanes_text, simulation.lanes), width)
-    yield headed("Pipeline ranks", ranks_table(simulation), Text(LEGEND))
+    legend = Text(f"{LEGEND}\nthe mean rank waits {mean_wait(simulation)}")
+    yield headed("Pipeline ranks", ranks_table(simulation), legend)
     yield _sum(simulation)
 
 

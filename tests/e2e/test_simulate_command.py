@@ -86,7 +86,7 @@ def test_a_simulation_says_what_is_proved_and_what_traffic_is(plan_file: Path):
     assert proof.startswith("No order of ")
     assert proof.endswith(f"ends before {seconds(bound)}.")
     assert "\ntraffic: gradients and weights a rank still sends" in text
-    assert "\nbubble: what the mean rank idles" in text
+    assert "\nthe mean rank waits " in text
 
 
 def test_the_two_files_of_a_simulation_have_two_names(plan_file: Path, tmp_path: Path):
