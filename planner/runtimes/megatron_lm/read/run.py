@@ -147,8 +147,8 @@ RUN_CHECKS: tuple[Check | str, ...] = (
     Check(
         "experts_fold_into_ranks",
         _folding,
-        "etp * ep * pp must divide the number of ranks (etp is tp by default): set "
-        "--expert-tensor-parallel-size 1, or lower ep",
+        "etp * ep * pp must divide the number of ranks: lower ep, pp, or a "
+        "--expert-tensor-parallel-size above 1 (tp by default)",
         keys.EP,
     ),
     Check(
