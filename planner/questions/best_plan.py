@@ -309,10 +309,7 @@ def _infeasible(reached: Reached) -> Infeasible:
     context, found = reached.context, reached.found
     job, options = context.job, context.options
     if found.finalists is None and not found.complete:
-        raise SpecError(
-            "the time limit struck before any layout was found: raise --time-limit "
-            "(a whole search takes a few seconds)"
-        )
+        raise SpecError("the time limit struck before any layout was found: raise --time-limit")
     changes: Relaxations = ()
     if not options.only_answer:
         changes = relaxations(Case(job, options, context.measured), context.budget)
