@@ -78,7 +78,8 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     facts = StepFacts.of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
     page = screen(estimate, side, notes, found, facts=facts, outer=outer, searched=searched)
-    document = EstimateDocument.of(side, notes, found or (), facts, outer).json()
+    remedied = (found or ()) if searched else None
+    document = EstimateDocument.of(side, notes, remedied, facts, outer).json()
     answer(document, page, as_json=as_json, found=estimate)
 
 

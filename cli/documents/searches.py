@@ -96,6 +96,8 @@ class EstimateDocument(OfJob, Priced):
     """Step time and memory by step, as experts fill differently; as in a plan."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
+    remedies_searched: bool
+    """False: none was found before the time limit struck, and there may be some."""
     provenance: Notes
     """`runtime_version`, `memory_margin`, `choices` (`--fix`, `--exclude` and `--trusted`),
     `sources` of the machine's numbers, and `notes`."""
@@ -105,17 +107,18 @@ class EstimateDocument(OfJob, Priced):
         cls,
         side: Side,
         notes: tuple[str, ...],
-        remedies: Sequence[LegalLayout],
+        remedies: Sequence[LegalLayout] | None,
         facts: StepFacts,
         outer: OuterStep | None,
     ) -> Self:
-        """Of a layout that was priced."""
+        """Of a layout that was priced; no remedies: the time limit struck before any was found."""
         return cls(
             **of_job(side.job),
             **of_priced(side.job, side),
             outer_step=outer,
             evidence=evidence_of(side.job, side.layout),
             **facts._asdict(),
-            remedies=tuple(map(Remedy.of, remedies)),
+            remedies=tuple(map(Remedy.of, remedies or ())),
+            remedies_searched=remedies is not None,
             provenance=Notes(notes=notes),
         )
