@@ -160,8 +160,8 @@ def _h800(job: Job) -> Machine:
 
 WHY_NOT_PP16 = """\
 The place is that among even stages, with which the last of 16 ranks computes the head, the MTP
-module and as many layers as the others. With free stages it is the sixth choice of `pp` and `ep`,
-5 % behind the first, `pp` 8 and `ep` 32."""
+module and as many layers as the others. With free stages it is the third choice of `pp` and `ep`,
+4 % behind the first, `pp` 8 and `ep` 64."""
 
 
 DEEPSEEK_LAYOUT = Layout(
