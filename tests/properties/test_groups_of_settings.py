@@ -40,7 +40,8 @@ def jobs(draw):
         }
     )
     changed = {"moe": moe, **({} if draw(st.booleans()) else {"mla": None})}
-    cluster = draw(st.sampled_from(["1x4:h100-sxm", "2x8:h100-sxm", "1x4:l40s", "2x4:gb200"]))
+    clusters = ["1x4:h100-sxm", "2x8:h100-sxm", "1x4:l40s", "2x4:gb200", "2x8:a100-sxm-80gb"]
+    cluster = draw(st.sampled_from(clusters))
     return Job(
         model=SMALL_MOE.model_copy(update=changed),
         training=TrainingSpec(

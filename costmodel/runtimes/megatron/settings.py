@@ -15,7 +15,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import LayoutTable, Rule, rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, is_torn, rule
 from trainplan.costmodel.runtimes.megatron.dispatchers import (
     deepep_groups,
     domain_gpus,
@@ -45,7 +45,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
 )
 from trainplan.costmodel.runtimes.traits import Setting, Stated
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
-from trainplan.costmodel.runtimes.traits.needs import DEEPEP
+from trainplan.costmodel.runtimes.traits.needs import BULK_COPIES, DEEPEP
 from trainplan.costmodel.runtimes.traits.settings import never
 
 
@@ -98,7 +98,8 @@ def _sends_to_each_rank(job: Job) -> str | None:
     / e of top-k times as many, twice in 16 bits, and of its gathers over etp as many as top-k.
     """
     moe = job.model.moe
-    if DEEPEP.missing(job) is None:
+    posts = BULK_COPIES.missing(job) is None and not job.cluster.by_proxies
+    if DEEPEP.missing(job) is None and (posts or domain_gpus(job) >= job.cluster.num_gpus):
         return "DeepEP and HybridEP send a token once to each rank that needs it"
     one = moe is not None and moe.num_experts_per_tok == 1
     return _with_experts(job) or ("a token goes to one expert" if one else None)
@@ -107,14 +108,17 @@ def _sends_to_each_rank(job: Job) -> str | None:
 @rule(
     "ep etp",
     "the search tries moe_dispatcher=allgather where ep is at most twice num_experts_per_tok, and "
-    "ep * etp > 1, alone",
+    "ep * etp > 1, alone; where DeepEP starts, beyond its NVLink domain",
     "derived: a gather makes ep copies of a token, one of them for each node, an all-to-all as "
-    "many as it has experts",
+    "many as it has experts, and DeepEP one for each rank that needs it",
 )
 def gathers_fewer_copies(job: Job, table: LayoutTable) -> BoolColumn:
     """Beyond, the all-to-all sends less, inside nodes and between them."""
     most = job.model.moe.num_experts_per_tok if job.model.moe else 1
-    return np.asarray((table.ep * table.etp == 1) | (table.ep > 2 * most))
+    ranks, domain = table.ep * table.etp, domain_gpus(job)
+    inside = (ranks <= domain) & ~is_torn(ranks, domain, job.cluster.num_gpus)
+    once = inside & (DEEPEP.missing(job) is None)
+    return np.asarray((ranks == 1) | (table.ep > 2 * most) | once)
 
 
 def _posts_by_gpus(job: Job) -> str | None:

@@ -51,16 +51,20 @@ DEEPEP = Needs(
 )
 """Source: DeepEP README, Requirements: NVLink with peer access between every pair of a node, RDMA
 between nodes; Megatron-Bridge @067f987d `training/flex_dispatcher_backend.py`, compute capability
-8, 9 or 10, HybridEP too."""
+8, 9 or 10."""
+BULK_COPIES = replace(DEEPEP, architectures=frozenset(("hopper", "blackwell")))
+"""Source: DeepEP @94a9f8f6, branch `hybrid-ep`, `csrc/hybrid_ep/pybind_hybrid_ep.cu` ("Hopper+")
+and its kernels' cp.async.bulk, which PTX has from sm_90 on, though Megatron-Bridge lets Ampere
+pass; TransformerEngine @d0067d0d `common/ep/ep_backend.cpp:149`."""
 NEEDS = {
     "cp_comm_type=a2a": Needs("0.10"),
     "cp_comm_type=all_gather": Needs("0.10"),
     "cuda_graph=partial": Needs("0.18 (0.16 by --cuda-graph-scope)", captures=True),
     "cuda_graph=full_iteration": Needs("0.18", captures=True),
     "moe_dispatcher=deepep": DEEPEP,
-    "moe_dispatcher=hybridep": replace(DEEPEP, release="0.16 (or the container 25.11)"),
+    "moe_dispatcher=hybridep": replace(BULK_COPIES, release="0.16 (or the container 25.11)"),
     "moe_dispatcher=ncclep": replace(
-        DEEPEP, release="0.19, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
+        BULK_COPIES, release="0.19, with Transformer Engine built with NVTE_BUILD_WITH_NCCL_EP=1"
     ),
     "delay_wgrad=true": Needs("0.14, with Transformer Engine 2.8"),
     "fp8_attention=true": Needs(architectures=frozenset(("hopper", "blackwell", "rubin"))),

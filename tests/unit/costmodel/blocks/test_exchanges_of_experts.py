@@ -1,5 +1,7 @@
 """Which exchange of experts sends what, and how long that takes beside the others."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.presets.presets import preset
+from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_groups
 from trainplan.costmodel.runtimes.megatron.settings import gathers_fewer_copies
 from trainplan.planner.plan.changes_training import changes_training
 
@@ -93,18 +96,44 @@ def test_deepep_sends_a_token_once_to_each_tensor_rank_of_one_group_of_experts()
 @pytest.mark.parametrize("gpu", ["l40s", "a100-sxm-80gb"])
 def test_a_gather_that_is_not_tried_is_never_faster_inside_a_node(runtime, gpu):
     """And some that are tried win, of tensor ranks of one group of experts among them."""
-    on = [context(1, runtime, gpu=gpu, moe_dispatcher=one) for one in ("allgather", "alltoall")]
+    once = "alltoall" if gpu == "l40s" else "deepep"
+    names = ("allgather", "alltoall", once)
+    on = [context(1, runtime, gpu=gpu, moe_dispatcher=one) for one in names]
     model = on[0].job.model
     for top_k in (1, 2, 4):
         moe = model.moe.model_copy(update={"num_experts_per_tok": top_k})
         update = {"model": model.model_copy(update={"moe": moe})}
-        gathered, plain = (context_for(one.job.model_copy(update=update)) for one in on)
+        gathered, plain, once = (context_for(one.job.model_copy(update=update)) for one in on)
         for ep, etp in ((1, 2), (1, 4), (2, 1), (2, 4), (4, 1), (4, 2), (8, 1)):
             table = LayoutTable.of([Layout(dp=8, ep=ep, etp=etp)])
-            faster = layer_seconds(gathered, table) < layer_seconds(plain, table)
+            took, *others = (layer_seconds(one, table) for one in (gathered, plain, once))
+            faster = took < others[0]
             idle = top_k == 1 or gathers_fewer_copies.broken(gathered.job, table)[0]
-            assert not (faster and idle), (top_k, ep, etp)
+            assert not (took < min(others) and idle), (top_k, ep, etp)
             assert faster or (ep, etp) != (1, 4) or top_k < 4
+
+
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge"])
+@pytest.mark.parametrize(("gpu", "ever"), [("a100-sxm-80gb", True), ("h100-sxm", False)])
+def test_a_gather_is_tried_between_nodes_where_deepep_joins_none(runtime, gpu, ever):
+    """What is not tried is never the fastest of the dispatchers that start."""
+    on = {
+        name: context(2, runtime, gpu=gpu, moe_dispatcher=name)
+        for name in ("allgather", "alltoall", "deepep")
+    }
+    job, won = on["allgather"].job, set()
+    for ep, etp in product((1, 2, 4, 8, 16), (1, 2, 4, 8)):
+        table = LayoutTable.of([Layout(dp=16, ep=ep, etp=etp)])
+        if ep * etp > 16:
+            continue
+        starts = not deepep_groups.broken(on["deepep"].job, table)[0]
+        others = [layer_seconds(on[one], table) for one in ("alltoall", *["deepep"] * starts)]
+        if layer_seconds(on["allgather"], table) < min(others):
+            assert not gathers_fewer_copies.broken(job, table)[0]
+            won.add((ep, etp))
+    (gathered,) = (one for one in on["alltoall"].traits.settings if one.value == "allgather")
+    assert ((16, 1) in won) == ever == bool(won)
+    assert (gathered.refused(job) is None) == ever
 
 
 def layer_seconds(on, table):

@@ -41,7 +41,8 @@ def starts(gpu, text):
     spec = catalog.gpu(gpu)
     nvlink = spec.link.startswith("NVLink") and spec.nvlink_domain >= spec.gpus_per_node
     if text.startswith("moe_dispatcher") and not text.endswith(NCCLS):
-        return nvlink and spec.architecture in ("ampere", "hopper", "blackwell")
+        ampere = ("ampere",) if text.endswith("=deepep") else ()
+        return nvlink and spec.architecture in (*ampere, "hopper", "blackwell")
     if text.startswith("fp8_attention"):
         return spec.architecture in ("hopper", "blackwell", "rubin")
     if text.startswith("overlap_tp_comm"):
