@@ -86,6 +86,8 @@ def _compared(seconds: float, step: float) -> str:
 SHOWN_RIVALS = 6
 SHOWN_BOUGHT = 5
 SHOWN_BEYOND = 4
+SLACK_SHOWN = 0.0005
+"""Less is 0.0 %."""
 EXTRAPOLATED = " (extrapolated)"
 """Behind what no published run is like."""
 UNKNOWN = 1.0
@@ -217,7 +219,17 @@ def _prices(found: Explanation) -> Iterator[Part]:
         "even stages or better: uneven ones are tried; >= where that is not proved; NAME=VALUE are "
         "settings for `--option`.",
         *_unlike(found.shadow_prices),
+        *slack_lines(found.slack_fraction),
     )
+
+
+def slack_lines(fraction: float) -> Iterator[str]:
+    """What the ranking and the first line leave out of the table's gains."""
+    if fraction > SLACK_SHOWN:
+        yield (
+            f"The plan takes {percent(fraction)} longer than the fastest layout known (its slack): "
+            "the first line and what buys most count what is searched anew from that one."
+        )
 
 
 def _unlike(prices: Sequence[ShadowPrice]) -> Iterator[str]:

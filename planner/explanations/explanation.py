@@ -62,6 +62,12 @@ class Share:
     fraction: float
 
 
+LIKE_PUBLISHED = (
+    "What is searched anew is held to layouts like published runs and to the plan's other "
+    "settings; the best of all settings together is held to neither."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
     """The fullest pipeline rank."""
@@ -98,7 +104,7 @@ class Explanation:
     largest_model: LargestModel | None = None
     """The most layers that train; None where that was not found."""
     notes: tuple[str, ...] = ()
-    """Widths off the grid of the kernels."""
+    """Widths off the grid of the kernels, and what searches are held to."""
 
     @property
     def ranking(self) -> tuple[Bought, ...]:
@@ -191,7 +197,10 @@ def explain(
         placement=expert_placement(case, layout, budget),
         lengths=sequence_lengths(case.job, layout, case.measured),
         largest_model=largest_model(case, budget),
-        notes=tuple(width_notes(case.context, layout, chosen)),
+        notes=(
+            *width_notes(case.context, layout, chosen),
+            *[LIKE_PUBLISHED] * case.options.published,
+        ),
     )
 
 
