@@ -15,7 +15,7 @@ with imported_on_answer():
     from trainplan.costmodel.base import UnsupportedError
 
 EXTRA = "plan serve needs the public SDK of the protocol: pip install 'trainplan[serve]'"
-SDK = ("mcp", "mcp_types")
+SDK = ("mcp", "mcp_types", "anyio")
 
 
 def limits_of(

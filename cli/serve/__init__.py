@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.cli.serve.calls import Limits
     from trainplan.cli.serve.inline import PLAN, filed, invoke, option_words
     from trainplan.cli.serve.tools import TOOLS
+    from trainplan.cli.serve.work import Limits
 else:
     __getattr__ = door(__name__)

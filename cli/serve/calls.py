@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import anyio
@@ -28,19 +28,6 @@ VANISHED = "the process of this call ended without an answer, as where memory ra
 TOO_MANY = "too many calls at once: wait for their answers, or start the server with more --calls"
 
 Stated = Callable[[Progress], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a call may take."""
-
-    time_limit_s: float
-    """Where the client states none."""
-    most_time_s: float
-    calls: int
-    """At the same time."""
-    input_bytes: int
-    output_bytes: int
 
 
 class Calls:

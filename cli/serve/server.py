@@ -17,12 +17,12 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from trainplan.cli.serve.calls import GRACE_S, Calls, Kept, Limits, key_of
+from trainplan.cli.serve.calls import GRACE_S, Calls, Kept, key_of
 from trainplan.cli.serve.fields import New, Request
 from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
-from trainplan.cli.serve.work import Answer, Call, Progress
+from trainplan.cli.serve.work import Answer, Call, Limits, Progress
 from trainplan.cli.terminal import bug_line, progress_text
 from trainplan.costmodel.base import PlanError, SpecError, unknown_name
 from trainplan.costmodel.spec import first_complaint

@@ -30,6 +30,19 @@ NOTE_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a call may take."""
+
+    time_limit_s: float
+    """Where the client states none."""
+    most_time_s: float
+    calls: int
+    """At the same time."""
+    input_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A call: a command, with what it may read and use."""
 

@@ -21,11 +21,11 @@ from tests.e2e.command import PLAN, TINY, plan, refused
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
 from trainplan.cli.serve import calls, server
-from trainplan.cli.serve.calls import Calls, Limits
+from trainplan.cli.serve.calls import Calls
 from trainplan.cli.serve.fields import Apart, New
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
-from trainplan.cli.serve.work import Answer, Call
+from trainplan.cli.serve.work import Answer, Call, Limits
 
 JOB = {"model": "gpt2", "cluster": "1x8:h100-sxm", "global_batch_size": 8, "seq_length": 1024}
 LONG = {
@@ -581,3 +581,18 @@ def test_without_the_extra_it_says_what_to_install(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "trainplan.cli.serve.server", raising=False)
     refused(plan("serve", "--stdio"), "pip install 'trainplan[serve]'")
+
+
+def test_where_no_library_of_the_extra_is_there_it_says_what_to_install():
+    start = (
+        "import sys; sys.modules.update(dict.fromkeys(('anyio', 'mcp', 'mcp_types'))); "
+        "from trainplan.cli.main import main; sys.argv = ['plan', 'serve', '--stdio']; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "plan: error: plan serve needs the public SDK of the protocol: pip install "
+        "'trainplan[serve]'\n"
+    )
