@@ -1,6 +1,7 @@
 """`plan search --offers`: the same answers as one search an offer, the cheapest first."""
 
 import json
+from functools import cache
 
 import pytest
 
@@ -34,6 +35,14 @@ def listed(tmp_path):
     return write
 
 
+@cache
+def alone(name):
+    """The answer of a search of one offer's cluster at its price."""
+    cluster, price = GIVEN[name]
+    where = ("--cluster", cluster, "--price", f"EUR {price}", "--tokens", "1B", "--json")
+    return plan("search", *JOB, *COST, *where).json
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "yaml"])
 def test_each_offer_costs_what_it_costs_alone(listed, form):
     found = plan("search", *JOB, *COST, "--tokens", "1B", "--offers", listed(form), "--json").json
@@ -42,14 +51,12 @@ def test_each_offer_costs_what_it_costs_alone(listed, form):
     assert found["lower_bound"] == money[0] == found["offers"][0]["lower_bound"]
     assert {one["name"] for one in found["offers"]} == {*GIVEN}
     for one in found["offers"]:
-        cluster, price = GIVEN[one["name"]]
-        where = ("--cluster", cluster, "--price", f"EUR {price}", "--tokens", "1B", "--json")
-        alone = plan("search", *JOB, *COST, *where).json
-        assert one["money"] == pytest.approx(alone["certificate"]["objective"]["value"])
+        own = alone(one["name"])
+        assert one["money"] == pytest.approx(own["certificate"]["objective"]["value"])
         for degree in ("tp", "pp", "vpp", "cp", "dp", "micro_batch_size", "zero_stage"):
-            assert one["layout"][degree] == alone["best"]["layout"][degree]
+            assert one["layout"][degree] == own["best"]["layout"][degree]
         assert one["num_gpus"] == sum(
-            group["num_nodes"] * group["gpus_per_node"] for group in alone["cluster"]["groups"]
+            group["num_nodes"] * group["gpus_per_node"] for group in own["cluster"]["groups"]
         )
 
 
