@@ -107,8 +107,9 @@ def _sends_to_each_rank(job: Job) -> str | None:
 
 @rule(
     "ep etp",
-    "the search tries moe_dispatcher=allgather where ep is at most twice num_experts_per_tok, and "
-    "ep * etp > 1, alone; where DeepEP starts, beyond its NVLink domain",
+    "the search tries moe_dispatcher=allgather where ep * etp > 1, ep is at most twice "
+    "num_experts_per_tok, or between domains as many times as one has GPUs, and, where DeepEP "
+    "starts, beyond its NVLink domain alone",
     "derived: a gather makes ep copies of a token, one of them for each node, an all-to-all as "
     "many as it has experts, and DeepEP one for each rank that needs it",
 )
@@ -118,7 +119,8 @@ def gathers_fewer_copies(job: Job, table: LayoutTable) -> BoolColumn:
     ranks, domain = table.ep * table.etp, domain_gpus(job)
     inside = (ranks <= domain) & ~is_torn(ranks, domain, job.cluster.num_gpus)
     once = inside & (DEEPEP.missing(job) is None)
-    return np.asarray((ranks == 1) | (table.ep > 2 * most) | once)
+    times = np.where(ranks > domain, max(2, domain), 2)
+    return np.asarray((ranks == 1) | (table.ep > times * most) | once)
 
 
 def _posts_by_gpus(job: Job) -> str | None:
