@@ -90,7 +90,7 @@ def test_a_few_runs_of_small_regimes_are_one_row_of_the_interval(tmp_path):
 
 def test_columns_of_the_order_of_layouts_are_explained_below_them(runs):
     page = " ".join(plan("validate", runs).out.split())
-    for name in ("regret: how much", "near-ties: layouts", "by evidence: regret", "all measured: "):
+    for name in ("regret: how much", "near-ties: that ", "by evidence: regret", "all measured: "):
         assert name in page
 
 

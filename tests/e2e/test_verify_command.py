@@ -70,7 +70,7 @@ def test_numbers_that_are_not_those_of_this_version_are_remarked_on(
     for question in (*questions, ("explain", path, "--time-limit", "0.01")):
         outcome = plan(*question)
         assert f"of {name}, this version " in outcome.err.replace("memory.pipeline", "pipeline")
-        assert "says" in outcome.err
+        assert "states" in outcome.err
 
 
 def test_without_the_libraries_one_line_says_what_to_install(plan_file: Path, monkeypatch):
