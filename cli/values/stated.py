@@ -10,6 +10,7 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from trainplan.cli import words
 from trainplan.cli.files import (
     is_there,
     load_measured,
@@ -174,6 +175,7 @@ def question(
         optimizer=OptimizerSpec.parse(optimizer),
         state_precision=state_precision,
     )
+    _remark_batch(training)
     training = with_lengths(training, lengths, packing)
     trained = with_trained(with_tower(load_model(model), tower), train)
     chosen = runtime or runtime_with(training, trained if machines.on_cpu else None)
@@ -214,6 +216,20 @@ def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
         f"runtime {job.runtime}: the first that has the optimizer {job.training.optimizer.name}, "
         f"which {DEFAULT_RUNTIME} has not; `plan catalog optimizers` lists all that have it",
     )
+
+
+MOST_TOKENS_OF_A_STEP = 1 << 30
+"""Tokens of a step above which a batch may have been given in tokens. Source: assumed."""
+
+
+def _remark_batch(training: TrainingSpec) -> None:
+    batch, length = training.global_batch_size, training.seq_length
+    if length <= batch and batch * length > MOST_TOKENS_OF_A_STEP:
+        remark(
+            f"--global-batch-size counts sequences: a step of {batch:,} has "
+            f"{words.tokens(batch * length)} tokens; {words.tokens(batch)} tokens are "
+            f"{batch // length:,} sequences"
+        )
 
 
 def _version_notes(name: str, version: str | None) -> tuple[str, ...]:

@@ -138,11 +138,20 @@ def critical_paths(
 
     It ends on the rank where the end of the last op and what follows it, `tails` (candidate,
     rank), are most. For schedules that do not adapt to durations. `p2p` is as in `op_ends`.
+    Of a step of more than `MOST_TRACED` ops only those that a short run shows, maybe none.
     Source: critical path method; of equal inputs the op before on the same rank counts.
     """
-    return _traced(schedule, shape, seconds, p2p, tails)[0]
+    pp, vpp, microbatches = shape
+    if 2 * pp * vpp * microbatches <= MOST_TRACED:
+        return _traced(schedule, shape, seconds, p2p, tails)[0]
+    short = min(_enough_microbatches(schedule, shape), LONG * pp)
+    paths = run_of(schedule, (pp, vpp, short), seconds, p2p).longer(microbatches - short)
+    known = short == _enough_microbatches(schedule, shape)
+    return paths if known else paths.take(np.arange(0))
 
 
+MOST_TRACED = 1 << 20
+"""Ops of a step that are traced. Source: assumed; some GB of memory for eight candidates."""
 LONG = 3
 """Groups of `pp` micro batches of a run that stands for longer ones.
 

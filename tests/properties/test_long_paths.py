@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainplan.costmodel.timeline.clock import StageSeconds, op_ends
-from trainplan.costmodel.timeline.critical_path import LONG, Run, long_paths, run_of
-from trainplan.costmodel.timeline.cycles import waves
+from trainplan.costmodel.timeline.critical_path import (
+    LONG,
+    Run,
+    critical_paths,
+    long_paths,
+    run_of,
+)
+from trainplan.costmodel.timeline.cycles import rank_end_seconds, waves
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 
 ROUNDING = 1 + 1e-12
@@ -65,3 +71,22 @@ def test_the_mean_path_of_a_long_1f1b_crosses_every_rank_alike_and_misses_nothin
     mean = PathPool().mean(("1f1b", pp, 1, microbatches), 40)
     each = (mean.forward + 2 * mean.backward)[:, 0] / 3
     np.testing.assert_allclose(each, (microbatches + pp - 1) / pp)
+
+
+@pytest.mark.parametrize("vpp", [1, 4])
+def test_a_step_of_millions_of_micro_batches_is_bounded_without_its_graph(vpp):
+    rng, shape = np.random.default_rng(0), (8, vpp, 2_000_000)
+    seconds, p2p = passes(rng, 4, 8 * vpp), rng.uniform(0, 0.3, 4)
+    found = critical_paths(schedule_of(vpp), shape, seconds, p2p, np.zeros((4, 8)))
+    ends = rank_end_seconds(schedule_of(vpp), shape[:2], shape[2], seconds, p2p=p2p).max(axis=1)
+    bound = found.seconds(seconds, p2p).max(axis=1, initial=0)
+    assert (bound <= ends * ROUNDING).all()
+    assert vpp > 1 or (bound > 0.9 * ends).all()
+
+
+def test_of_a_long_step_whose_groups_differ_in_size_no_path_is_known():
+    seconds = passes(np.random.default_rng(0), 2, 8)
+    shape = 4, 2, 1_000_001
+    assert not len(
+        critical_paths("interleaved", shape, seconds, np.zeros(2), np.zeros((2, 4))).rank
+    )

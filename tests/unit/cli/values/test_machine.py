@@ -301,3 +301,12 @@ def test_how_often_nodes_failed_in_a_published_run_is_told_with_its_source():
     assert found.mtbf_node_days == pytest.approx(2 / (1 / 264 + 1 / 71))
     with pytest.raises(SpecError, match=r"nodes of l40s fail, one does of a100-sxm-80gb and h100"):
         with_failures(parse_cluster("1x8:l40s"), {"mtbf_node": "published"})
+
+
+def test_a_batch_that_may_be_meant_in_tokens_is_remarked_and_no_other():
+    words = "a step of 4,000,000 has 4.096 B tokens; 4 M tokens are 3,906 sequences"
+    batches = {"4M": True, "4k": False}
+    for batch, remarked in batches.items():
+        done = plan("estimate", *SIZES, "--cluster", "1x8:h100", "--global-batch-size", batch)
+        assert done.code == 0, done.err
+        assert (words in done.err) == remarked
