@@ -9,7 +9,8 @@
 This file is `trainplan` as well: `.editable` has a link to it, the wheel a copy. A verb is the
 command of its name, and every option of that is a keyword: `calls` types the values and gets the
 answer, `verbs` are the functions and what they answer, `keywords` the types of their options.
-A name is imported when it is first used. Deeper names are those of `trainplan.planner`.
+A name is imported when it is first used. `__version__` is the package's. Deeper names are those of
+`trainplan.planner`.
 
 check: a launch that someone has, read and scored.
 compare: two plans, term by term.
@@ -38,6 +39,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
     from trainplan.cli.python.verbs import (
         Comparison,
         Error,
@@ -74,6 +76,8 @@ if not TYPE_CHECKING:  # a checker knows the names from the imports, and refuses
 
     def __getattr__(name: str) -> object:
         """A name of the page, imported when it is first used (PEP 562)."""
+        if name == "__version__":
+            return import_module("importlib.metadata").version("trainplan")
         if name not in __all__:  # `from trainplan import planner` asks, too
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return import_module("trainplan.costmodel.base").door(__name__)(name)

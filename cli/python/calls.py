@@ -95,7 +95,7 @@ def _refuse_unknown(name: str, options: Iterable[str]) -> None:
         click.NoSuchOption: The command has no such option.
     """
     root: Any = named(PLAN)
-    context = click.Context(root.get_command(None, name))
+    context = click.Context(root.get_command(None, name), info_name=f"plan {name}")
     known = {one for each in context.command.params for one in each.opts}
     for option in (f"--{key.removesuffix('_').replace('_', '-')}" for key in options):
         if option not in known:

@@ -11,7 +11,7 @@ from html import escape
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from trainplan import planner
 from trainplan.cli.blocks import html, page_text
@@ -21,15 +21,19 @@ from trainplan.cli.pages import top_of
 from trainplan.cli.python import keywords
 from trainplan.cli.python.calls import Heard, ask
 from trainplan.cli.terminal import json_text, page_width
+from trainplan.costmodel import step
 from trainplan.costmodel.axes import AXES, Axis
 from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError, shortened
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec
+from trainplan.planner import comparisons, goals
 
 Error = PlanError
 DEGREES = ("tp", "pp", "vpp", "cp", "dp", "ep", "micro_batch_size", "zero_stage", "recompute")
 """Columns of every frame; other choices have one where some layout makes them."""
-FIGURES = ("step_time_s", "tokens_per_s_per_gpu", "mfu")
+FrameRow: TypeAlias = tuple[dict[str, object], Layout | None, step.Estimate | None]
+OF_POINTS = ("tokens_per_s", "efficiency", "marginal_efficiency", "knee")
+"""Of a point of a sweep."""
 SHOWN_LINES = 2
 """Of the page, in a short form."""
 
@@ -90,22 +94,43 @@ class Alternatives(tuple[planner.Candidate, ...]):
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        try:
-            pandas = import_module("pandas")
-        except ImportError:
-            raise UnsupportedError("to_frame needs pandas: pip install pandas") from None
-        every = [one.layout for one in self]
-        shown = [a for a in AXES if a.name in DEGREES or not all(map(a.is_off, every))]
-        return pandas.DataFrame(
-            {
-                "rank": one.rank,
-                **{axis.name: _cell(axis, one.layout) for axis in shown},
-                **{name: getattr(one.estimate, name) for name in FIGURES},
-                "peak_reserved_bytes": one.estimate.memory.peak_reserved_bytes,
-                "near_tie": one.near_tie,
-            }
-            for one in self
-        )
+        frame = _frame([({"rank": one.rank}, one.layout, one.estimate) for one in self])
+        frame["near_tie"] = [one.near_tie for one in self]
+        return frame
+
+
+def _frame(rows: Sequence[FrameRow]) -> Any:  # noqa: ANN401 (pandas need not be there)
+    """A DataFrame: own columns of each row, its choices, its figures; no layout leaves them empty.
+
+    Raises:
+        UnsupportedError: pandas is not installed.
+    """
+    try:
+        pandas = import_module("pandas")
+    except ImportError:
+        raise UnsupportedError("to_frame needs pandas: pip install pandas") from None
+    every = [layout for _, layout, _ in rows if layout]
+    shown = [a for a in AXES if a.name in DEGREES or not all(map(a.is_off, every))]
+    return pandas.DataFrame(
+        {
+            **own,
+            **({axis.name: _cell(axis, layout) for axis in shown} if layout else {}),
+            **(_figures(estimate) if estimate else {}),
+        }
+        for own, layout, estimate in rows
+    )
+
+
+def _figures(estimate: step.Estimate) -> dict[str, object]:
+    """What a plot has on its axes: seconds with the 80 % interval, speed, bytes."""
+    return {
+        "step_time_s": estimate.step_time_s,
+        "step_time_low_s": estimate.uncertainty.step_time_low_s,
+        "step_time_high_s": estimate.uncertainty.step_time_high_s,
+        "tokens_per_s_per_gpu": estimate.tokens_per_s_per_gpu,
+        "mfu": estimate.mfu,
+        "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
+    }
 
 
 def _cell(axis: Axis, layout: Layout) -> object:
@@ -170,9 +195,48 @@ class Comparison(Answer, planner.Comparison):
 class Sweep(Answer, planner.Sweep):
     """The best plan at every value of some parameters."""
 
+    def to_frame(self) -> Any:  # noqa: ANN401 (pandas need not be there)
+        """A pandas DataFrame: a row a point, its parameters first; empty where it has no plan.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        return _frame([_point(point) for curve in self.curves for point in curve.points])
+
+
+def _point(
+    point: comparisons.Point,
+) -> FrameRow:
+    best = point.outcome.best
+    own: dict[str, object] = {one.knob: _number(one.value) for one in point.settings}
+    own |= {"num_gpus": point.num_gpus, "status": point.outcome.status}
+    own |= {name: getattr(point, name) for name in OF_POINTS}
+    return own, best.layout if best else None, best.estimate if best else None
+
+
+def _number(value: str) -> object:
+    """A value of a parameter as a number, where it is one."""
+    try:
+        return int(value) if value.isdecimal() else float(value)
+    except ValueError:
+        return value
+
 
 class Pareto(Answer, planner.Pareto):
     """The layouts that no other beats in two objectives."""
+
+    def to_frame(self) -> Any:  # noqa: ANN401 (pandas need not be there)
+        """A pandas DataFrame: a row a layout, both objectives first, in the document's units.
+
+        Raises:
+            UnsupportedError: pandas is not installed.
+        """
+        return _frame([(_own(self, one), one.layout, one.estimate) for one in self.points])
+
+
+def _own(front: Pareto, point: goals.Point) -> dict[str, object]:
+    values = zip(front.objectives, point.values, strict=True)
+    return {**dict(values), "num_gpus": point.num_gpus}
 
 
 class LaunchCheck(Answer, planner.LaunchCheck):

@@ -147,6 +147,7 @@ def test_options_are_texts_lists_or_mappings():
     [
         (lambda: tp.search(MODEL, CLUSTER, global_batchsize=8), "did you mean 'global_batch_size'"),
         (lambda: tp.search(MODEL, CLUSTER, trsted=False), "no option 'trsted': did you mean 'tr"),
+        (lambda: tp.search(MODEL, CLUSTER, trsted=False), r"see `plan search --help`"),
         (lambda: tp.search(MODEL, CLUSTER), "missing global_batch_size and seq_length"),
         (lambda: tp.search("gpt22", CLUSTER, **SIZES), "did you mean 'gpt2'"),
         (lambda: tp.search(MODEL, "1x8:h100sxm", **SIZES), "did you mean 'h100-sxm'"),
@@ -211,6 +212,41 @@ def test_alternatives_are_a_frame(found):
     assert frame["step_time_s"].iloc[0] == found.best.estimate.step_time_s
     assert {"tp", "peak_reserved_bytes", "mfu"} <= {*frame.columns}
     assert frame.map(lambda cell: isinstance(cell, tuple)).sum().sum() == 0
+    interval = found.best.estimate.uncertainty
+    assert frame["step_time_low_s"].iloc[0] == interval.step_time_low_s
+    assert frame["step_time_high_s"].iloc[0] == interval.step_time_high_s
+
+
+def test_a_sweep_is_a_frame_with_its_parameters_and_the_points_without_a_plan(found):
+    pytest.importorskip("pandas")
+    swept = tp.sweep(found, ["gpus=1,2", "seq_length=1024,3000"])
+    frame = swept.to_frame()
+    assert [*zip(frame["gpus"], frame["seq_length"], strict=True)] == [
+        (1, 1024),
+        (2, 1024),
+        (1, 3000),
+        (2, 3000),
+    ]
+    points = swept.curves[0].points
+    assert [*frame["status"]] == ["proved", "proved", "impossible", "impossible"]
+    assert [*frame["step_time_s"][:2]] == [p.outcome.best.estimate.step_time_s for p in points]
+    assert [*frame["efficiency"][:2]] == [point.efficiency for point in points]
+    assert frame["step_time_s"][2:].isna().all()
+    assert frame["dp"][2:].isna().all()
+
+
+def test_a_front_is_a_frame_with_its_objectives():
+    pytest.importorskip("pandas")
+    front = tp.pareto(MODEL, CLUSTER, fix=["pp=1", "offload=0"], **SIZES)
+    frame = front.to_frame()
+    assert [*zip(frame["time"], frame["memory"], strict=True)] == [p.values for p in front.points]
+    assert [*frame["zero_stage"]] == [point.layout.zero_stage for point in front.points]
+    assert {"tp", "recompute", "peak_reserved_bytes", "num_gpus"} <= {*frame.columns}
+
+
+def test_the_version_is_the_command_s(found):
+    assert tp.__version__ in typed("--version").out
+    assert not hasattr(tp, "versions")
 
 
 def test_without_pandas_a_frame_says_what_to_install(found, monkeypatch):
