@@ -6,13 +6,23 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, Table, headed, number, stacked, table
 from trainplan.cli.documents import CheckDocument
+from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS
 from trainplan.cli.pages.parts.differences import gain, release_line
-from trainplan.cli.pages.parts.headline import estimate_line, goodput_line, job_line
+from trainplan.cli.pages.parts.headline import (
+    estimate_line,
+    fit_line,
+    goodput_line,
+    is_doubtful,
+    job_line,
+    tightest_text,
+)
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.terminal import escaped
 from trainplan.cli.words import gib, layout_line, like, percent, seconds, setting_words
-from trainplan.costmodel.layout import OffloadSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import OffloadSpec, StageSpec, stages_text
 from trainplan.costmodel.run_costs import stretch_of
+from trainplan.costmodel.step import Memory
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.goals import part_text
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, LaunchSaves, Lint
@@ -42,7 +52,8 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     """The verdict, the price, what is wrong, what pays, and what was read."""
     reading = found.reading
     bad = reading.legal is False or found.fits is False
-    style = "bold red" if bad else "bold green" if found.fits else "bold yellow"
+    edge = found.estimate is not None and is_doubtful(found.estimate.memory)
+    style = "bold red" if bad else "bold green" if found.fits and not edge else "bold yellow"
     yield Text(escaped(CheckDocument.sentence(found)), style=style)
     if reading.job is not None:
         lines = []
@@ -50,6 +61,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
             lines.append(layout_line(reading.layout, reading.job.model))
         if found.estimate is not None:
             lines.append(estimate_line(found.estimate, reading.job))
+            lines.append(_memory_line(found.estimate.memory, reading.job.model))
         lines += _part_lines(found)
         if found.saves is not None:
             lines.append(_saves_line(found.saves))
@@ -68,6 +80,21 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     yield from _fields_part(reading.fields)
     if notes:
         yield notes_part(notes)
+
+
+def _memory_line(memory: Memory, model: ModelSpec) -> str:
+    """How sure it fits, or what fills the rank that lacks most."""
+    rank = memory.fullest
+    if (
+        memory.host.host_fits
+        and memory.host.drive_fits
+        and rank.total_bytes > memory.capacity_bytes
+    ):
+        sizes = {word: getattr(rank, name) for name, word in MEMORY_TERMS.items()}
+        largest = sorted(sizes, key=lambda word: -sizes[word])
+        filled = ", ".join(f"{word} {gib(sizes[word])}" for word in largest)
+        return f"{tightest_text(memory).capitalize()}, GiB: {filled}"
+    return fit_line(memory, model)
 
 
 def _saves_line(found: LaunchSaves) -> str:
@@ -190,6 +217,17 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
 
 
 def _value(field: Field) -> str:
-    if isinstance(field.value, bool):
-        return "on" if field.value else "off"
-    return USUAL if field.value in NOTHING else str(field.value)
+    if field.name == "layout.stages" and isinstance(field.value, list):
+        return stages_text([StageSpec.model_validate(one) for one in field.value]) or USUAL
+    return _text(field.value)
+
+
+def _text(value: object) -> str:
+    """Of a document, what it has."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value in NOTHING:
+        return USUAL
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(one)}" for name, one in value.items() if one)
+    return str(value)

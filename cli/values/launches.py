@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from trainplan.cli.files import is_there, read_model, read_text
+from trainplan.cli.terminal import remark
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
 from trainplan.costmodel.presets import preset_named
 from trainplan.planner.formats import document_of, format_of
 from trainplan.planner.launchers import launches_of_manifest
@@ -21,6 +22,9 @@ SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".job", ".pbs", ".lsf", ".qsub",
 """Endings of scripts, which take the words behind them for their arguments."""
 ABOVE = 4
 """Folders above that of a launch in which a file is looked for that it names."""
+OTHERS = re.compile(r"\b(?:source|bash|sh) \S|\.sh\b|^\s*\. |SLURM_", re.MULTILINE)
+"""Other scripts, or a scheduler, whose variables may bear on a script that does not name them."""
+VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 FILE_STARTER = "file"
 """Starter of a launch that is a configuration alone."""
 
@@ -45,6 +49,11 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
         alone = Launch(FILE_STARTER, program, is_module=False, arguments=(), environment={})
         return (replace(alone, document=document, format=format_of(document)),)
     text = read_text(path, expected="a launch script", is_launch=True)
+    for name in settings if not OTHERS.search(text) else ():
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            near = did_you_mean("", name, dict.fromkeys(VARIABLE.findall(text)))
+            says = f"--set {name}: {path} names no {name}, so it changes nothing"
+            remark(": ".join(filter(None, (says, near))))
     given = {str(at): word for at, word in enumerate(words[1:], start=1)}
     host = Host(read=partial(_text_below, path.parent))
     return launches_of_script(text, str(path), {**given, **settings}, host)
