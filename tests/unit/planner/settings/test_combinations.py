@@ -80,9 +80,8 @@ def test_an_exchange_without_an_opposite_pass_is_no_faster_and_covers_nothing(jo
     without = next(one for one in tried if one.job.options.overlap_moe_a2a is None)
     batch = job.training.global_batch_size
     table = LayoutTable.of([Layout(ep=2, dp=8, zero_stage=1, micro_batch_size=batch // 8)])
-    (slower, _), (seconds, _) = (prices(one, table) for one in (with_it, without))
-    assert np.isfinite(slower).all()
-    assert (seconds < slower).all()
+    (overlapped, _), (seconds, _) = (prices(one, table) for one in (with_it, without))
+    assert overlapped == pytest.approx(seconds, rel=1e-9)
     assert not covers(with_it, without)
     assert not covers(without, with_it)
 
