@@ -207,6 +207,12 @@ def _launch(plan: Path, candidate: int | None, way: _Way) -> _Launch:
     config, start = way.configure(job, layout), launcher_named(way.launcher)
     if note := checkpoint_note(config.runtime, layout):
         config = replace(config, notes=(*config.notes, note))
+    if config.runtime in set(EXPORTERS) - {job.runtime}:
+        other = (
+            f"priced on {job.runtime}: {config.runtime} takes another time and memory, and another "
+            f"layout may be its best; `plan search --runtime {config.runtime}` plans for it"
+        )
+        config = replace(config, notes=(other, *config.notes))
     if way.operations:
         seconds, ordered = _step_seconds(text), bool(order)
         config = with_operations(config, job, layout, way.launcher, seconds, ordered=ordered)

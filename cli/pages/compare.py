@@ -11,6 +11,7 @@ from trainplan.cli.pages.parts.differences import (
     fields_table,
     memories_table,
     release_line,
+    with_stages,
 )
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line, goodput_lines
 from trainplan.cli.pages.parts.objective import proof_words
@@ -31,7 +32,9 @@ def compare_page(found: Comparison) -> Iterator[Part]:
     else:
         yield "The job is the same."
     if found.layout:
-        yield fields_table("", found.layout, HEADS, screen="Layout", cut=LONGEST_VALUE)
+        sides = found.first.layout, found.second.layout
+        fields = with_stages(found.layout, sides)
+        yield fields_table("", fields, HEADS, screen="Layout", cut=LONGEST_VALUE)
     else:
         yield "The layout is the same."
     yield found.checkpoint.sentence

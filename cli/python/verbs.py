@@ -88,6 +88,13 @@ class Alternatives(tuple[planner.Candidate, ...]):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        lines = [f"<{len(self)} layouts"]
+        for one in self:
+            on = [f"{a.word}={a.text(one.layout)}" for a in AXES if not a.is_off(one.layout)]
+            lines.append(f"{one.rank}: {' '.join(on)}; {one.estimate.step_time_s:.4g} s a step")
+        return "\n  ".join(lines) + ">"
+
     def to_frame(self) -> Any:  # noqa: ANN401 (pandas need not be there)
         """A pandas DataFrame: a row a layout, seconds and bytes in columns of their names.
 

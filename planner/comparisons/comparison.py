@@ -50,11 +50,15 @@ class Proof:
     """What a better one may take less, at most; 0 and not `optimal`: not known."""
     slack_fraction: float
     """It is the simplest layout that takes no more than this longer than the best."""
+    like_published: bool = False
+    """The space is that of layouts like published runs; others may be better."""
 
     @classmethod
     def of(cls, plan: Written) -> Self:
         """That of a plan as it was written."""
-        return cls(plan.objective, plan.optimal, plan.gap_fraction, plan.slack_fraction)
+        held = plan.options.published or plan.options.generation
+        gap, slack = plan.gap_fraction, plan.slack_fraction
+        return cls(plan.objective, plan.optimal, gap, slack, held)
 
 
 @dataclass(frozen=True, slots=True)

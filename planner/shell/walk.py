@@ -385,7 +385,7 @@ class Walk(Frames):
         elif kind == "call" and len(frames) == 1 and not self.connection:
             self.stops, self.at = place, self.end
         elif kind == "call":
-            says = "the script stops here as far as it can be read: set what the condition needs"
+            says = "the script ends here unless what it tests is set; read on as if it were"
             self.commands.problems.append(Problem("script_stops", "unread", says, place))
 
 

@@ -1,6 +1,7 @@
 """What tells two layouts apart, in fields, seconds and bytes, and what makes one run."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from trainplan.cli.blocks import Column, Table, number, table
 from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE
@@ -17,7 +18,7 @@ from trainplan.cli.words import (
 )
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
-from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layout import Layout, stages_text
 from trainplan.costmodel.step import Estimate, Memory
 from trainplan.planner.comparisons import FieldDifference, Remedy, Side, TermDifference
 
@@ -79,6 +80,17 @@ def fields_table(
     columns = (Column("field", screen=screen), *heads)
     rows = ((one.field, _short(one.before, cut), _short(one.after, cut)) for one in fields)
     return table(caption, columns, rows)
+
+
+def with_stages(
+    fields: Iterable[FieldDifference], layouts: Sequence[Layout]
+) -> tuple[FieldDifference, ...]:
+    """The fields of two layouts, their stages as `--layout` takes them."""
+    texts = [stages_text(one.stages) if one.stages else "even" for one in layouts]
+    return tuple(
+        replace(one, before=texts[0], after=texts[1]) if one.field == "stages" else one
+        for one in fields
+    )
 
 
 def _short(value: str, cut: int | None) -> str:

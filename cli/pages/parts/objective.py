@@ -49,10 +49,11 @@ def proof_words(proof: Proof | None) -> str:
     """What a search proved of its answer, in a few words."""
     if proof is None or not (proof.optimal or 0 < proof.gap_fraction < 1):
         return "not known"
-    best = WORDS[proof.objective]
+    like = " among those like published runs" if proof.like_published else ""
+    of_it = f"{WORDS[proof.objective]} of its search{like}"
     if not proof.optimal:
-        return f"within {percent(proof.gap_fraction, up=True)} of the {best} of its search"
-    slack, of_it = proof.slack_fraction, f"{best} of its search"
+        return f"within {percent(proof.gap_fraction, up=True)} of the {of_it}"
+    slack = proof.slack_fraction
     return f"simplest within {percent(slack)} of the {of_it}" if slack else of_it
 
 

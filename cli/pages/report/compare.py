@@ -1,7 +1,6 @@
 """The report of `plan compare`: where the seconds and the bytes of two plans differ."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from trainplan.cli.pages.parts.differences import (
     fields_table,
     memories_table,
     signed,
+    with_stages,
 )
 from trainplan.cli.pages.parts.headline import fit_line
 from trainplan.cli.pages.parts.objective import proof_words
@@ -25,7 +25,6 @@ from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib, layout_line, percent, seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.layout import stages_text
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import FieldDifference, Proof, TermDifference
 
@@ -261,13 +260,8 @@ def _layouts(found: Compared) -> Sequence[Block]:
     ]
     if not found.layout:
         return (*lines, Paragraph("The layout is the same."))
-    both = [side.layout.stages for side in found.sides]
-    stages = [stages_text(one) if one else "even" for one in both]
-    short = (
-        replace(one, before=stages[0], after=stages[1]) if one.field == "stages" else one
-        for one in found.layout
-    )
-    return (*lines, fields_table("Fields of the layouts that differ", tuple(short), HEADS))
+    short = with_stages(found.layout, [side.layout for side in found.sides])
+    return (*lines, fields_table("Fields of the layouts that differ", short, HEADS))
 
 
 def _jobs(found: Compared) -> Sequence[Block]:

@@ -249,6 +249,20 @@ def test_the_version_is_the_command_s(found):
     assert not hasattr(tp, "versions")
 
 
+def test_alternatives_print_a_short_line_each(found):
+    head, *lines = repr(found.alternatives).splitlines()
+    assert head == f"<{len(lines)} layouts"
+    assert lines[0].startswith("  1: ")
+    assert f"; {found.best.estimate.step_time_s:.4g} s a step" in lines[0]
+    assert max(map(len, lines)) < 200
+
+
+def test_another_runtime_is_not_what_was_priced(found):
+    words = "priced on megatron-lm: megatron-bridge takes another time and memory"
+    assert any(one.startswith(words) for one in found.export("megatron-bridge").notes)
+    assert not any(one.startswith("priced on") for one in found.export().notes)
+
+
 def test_without_pandas_a_frame_says_what_to_install(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(tp.Error, match="pip install pandas"):
