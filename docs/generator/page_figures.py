@@ -22,6 +22,9 @@ from typing import Any
 
 from console import BLOCK, commands
 
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.validate import predict, timed_rows
+
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
 FIGURE = re.compile(r"(<!-- figure: ([\w -]+) -->)(.*?)(<!-- end -->)")
@@ -100,8 +103,16 @@ def recorded() -> Mapping[str, str]:
         "recipes repaired": court[3],
         "model zoo layout": ", ".join(f"{name} {layout[name]}" for name in ("tp", "pp", "ep")),
         "model zoo speed": f"{runs[ZOO]['measured']['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU",
+        "model zoo batch": f"{runs[ZOO]['training']['global_batch_size']:,}",
+        "model zoo estimate": f"{100 * abs(_error(runs[ZOO])):.1f} %",
         "guides slower": f"{min(guides)} to {max(guides)} %",
     }
+
+
+def _error(run: Mapping[str, Any]) -> float:
+    """Predicted over measured step time, less one, of a run as it was made."""
+    [row] = timed_rows(predict([MeasuredRun.model_validate(run)]), everything=True)
+    return row.estimate.step_time_s / row.measured_s - 1
 
 
 @cache

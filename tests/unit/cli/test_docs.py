@@ -201,6 +201,8 @@ def test_the_answer_for_racks_is_the_layout_that_was_measured(tools):
     degrees = tools[0].recorded()["model zoo layout"].split(", ")
     answer = next(line for line in README.splitlines() if " · ep " in line)
     assert set(degrees) <= set(answer.split(" · "))
+    assert "model zoo estimate" in README  # the command's own speed is of other settings
+    assert float(tools[0].recorded()["model zoo estimate"].removesuffix(" %")) < 15
 
 
 @pytest.mark.parametrize("name", ["report-light.png", "report-dark.png"])
