@@ -17,16 +17,18 @@ from trainplan.planner.launch_checks.lints import Lint, lints
 from trainplan.planner.launch_checks.saves import LaunchSaves, save_lints, saves_of_launch
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions import check_model, estimate, search
-from trainplan.planner.runtimes import Reading, SettingChange
+from trainplan.planner.runtimes import Reading, SettingChange, why_unable
 from trainplan.planner.shell import Place, Problem
 from trainplan.planner.space import broken_rules
 from trainplan.planner.work import ALONE, Budget, Workers, part_of
 
+GATHERS = "overlap_param_gather"
+"""An option whose meaning without a value depends on the layout."""
 FREE = (
     "attention",
     "cuda_graph",
     "overlap_grad_reduce",
-    "overlap_param_gather",
+    GATHERS,
     "overlap_tp_comm",
     "microbatch_group_size",
     "overlap_moe_a2a",
@@ -120,10 +122,11 @@ def check_launch(
     edits: tuple[Edit, ...] = ()
     near = Cures((), "")
     if layout is not None:
+        job = _as_written(reading, job, measured) if priced else job
         run, optimum = Run(job, layout), None
         own = priced.step_time_s if priced and priced.memory.fits else None
         if every:
-            optimum = Run(_in_words_of(job, every.job, measured), every.best.layout)
+            optimum = _in_words_of(job, Run(every.job, every.best.layout), measured)
         if own is None:
             near = cures(Case(job, SearchOptions(memory_margin=margin), measured), layout)
         few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)
@@ -145,17 +148,43 @@ def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[Setting
     return tuple(replace(one, name=reading.own_name(one.name)) for one in settings)
 
 
-def _in_words_of(job: Job, other: Job, measured: Measured) -> Job:
-    """The other job, with the options of this one wherever they mean what it means without."""
-    plain = context_for(other, measured).traits
-    stated: dict[str, object] = {}
+def _as_written(reading: Reading, job: Job, measured: Measured) -> Job:
+    """With gathers that the launch states to overlap, which costs what it costs without a value.
+
+    In another layout no value is without the option, so an edit of the layout would drop it.
+    """
+    stated = {(one.name, one.origin) for one in reading.fields}
+    layout, gathers = reading.layout, job.options.overlap_param_gather
+    if layout is None or gathers is not None or (f"options.{GATHERS}", "stated") not in stated:
+        return job
+    kept = with_options(job, {GATHERS: True})
+    same = why_unable(kept) is None and _same(Run(job, layout), Run(kept, layout), measured)
+    return kept if same else job
+
+
+def _in_words_of(job: Job, other: Run, measured: Measured) -> Run:
+    """The other run, with the options of this job wherever they mean what it means without."""
+    found = other
     for name in FREE:
         own = getattr(job.options, name)
-        if own is None or getattr(other.options, name) is not None:
+        if own is None or getattr(other.job.options, name) is not None:
             continue
-        if context_for(with_options(other, {name: own}), measured).traits == plain:
-            stated[name] = own
-    return with_options(other, stated)
+        kept = Run(with_options(found.job, {name: own}), other.layout)
+        if _same(found, kept, measured):
+            found = kept
+    return found
+
+
+def _same(one: Run, other: Run, measured: Measured) -> bool:
+    """Do both jobs mean the same, in any layout or in theirs?"""
+    contexts = [context_for(run.job, measured) for run in (one, other)]
+    if contexts[0].traits == contexts[1].traits:
+        return True
+    broken = broken_rules(other.job, LayoutTable.of([other.layout]))[0]
+    if broken:
+        return False
+    first, second = (estimate(run.job, run.layout, measured) for run in (one, other))
+    return (first.step_time_s, first.memory) == (second.step_time_s, second.memory)
 
 
 def _compared(reading: Reading, broken: Sequence[Rule]) -> Reading:

@@ -11,7 +11,7 @@ from trainplan.planner.comparisons.neighbours import neighbours
 from trainplan.planner.launch_checks.check import check_launch
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimate
-from trainplan.planner.runtimes import Reading, SettingChange
+from trainplan.planner.runtimes import Field, Reading, SettingChange
 from trainplan.planner.space import broken_rules
 from trainplan.planner.work.budget import Unlimited
 
@@ -72,3 +72,16 @@ def test_edits_are_written_as_they_are_typed():
         "--pipeline-model-parallel-layout 'Et|(t*2|)*3tL' --recompute-modules core_attn mlp "
         "--sequence-parallel zero_optimization.stage=3; without --tp-comm-overlap"
     )
+
+
+def test_a_flag_that_the_launch_states_stays_where_the_layout_changes(make_job):
+    job = make_job("qwen3-30b-a3b", "4x8:h100-sxm", 512, 4096)
+    layout = Layout(dp=32, ep=8, micro_batch_size=2)
+    assert not estimate(job, layout).memory.fits
+    field = Field("options.overlap_param_gather", None, "stated", "--overlap-param-gather", None)
+    reading = Reading("megatron-lm", "", job, layout, (field,), ())
+    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False)
+    found = check_launch(reading, options, Unlimited()).edits
+    staged = [one for one in found if one.run.layout.pp == 2 and one.run.layout.vpp == 1]
+    assert staged
+    assert all(one.name != "--overlap-param-gather" for some in staged for one in some.settings)
