@@ -35,6 +35,8 @@ def _usage(error: click.ClickException) -> str:
         message = _no_option(error.option_name, error.ctx.command)
     for theirs, ours in CLICK_SAYS:
         message = message.replace(theirs, ours)
+    if "unexpected extra argument" in message and "=" in message:
+        message += ": fields of a layout are one word, such as tp=8,pp=4"
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} (see `{context.command_path} --help`)" if context else message
 

@@ -38,6 +38,8 @@ LARGEST = 10**12
 """Of a whole number; no option means more, and lists of so many entries would fill the memory."""
 LATEST = 99
 """Of releases: where none is stated, this one, which has every option."""
+SLIP = 0.95
+"""Share of letters in common of a slip. Source: assumed; one letter of the shortest options."""
 HELPED = 50
 """Of so many problems the likely meaning is looked for; a file with more is another program's."""
 OF_PACKAGE = ("--export-", "--modelopt-enabled", "--enable-gpt-oss", "--finetune-")
@@ -136,7 +138,10 @@ class _Parser:
                     near = len(self.problems) < HELPED
                     self.problems.append(_unknown(flag, word, near=near))
                 else:
-                    self.unknown.append(Foreign(flag, word.place))
+                    alike = len(self.unknown) < HELPED and get_close_matches(
+                        flag, options(), 1, SLIP
+                    )
+                    self.unknown.append(Foreign(flag, word.place, *(alike or ())))
 
     def later(self, *, strict: bool) -> Iterator[Problem]:
         """Options that came after the release that runs."""

@@ -38,6 +38,8 @@ class Foreign:
     flag: str
     """As it is written."""
     place: Place
+    near: str = ""
+    """An option of this release that it may be a slip of."""
 
 
 @cache
@@ -139,8 +141,9 @@ def spelling(underscored: Sequence[Word]) -> Iterator[Problem]:
 
 def listed(options: Sequence[Foreign | str]) -> str:
     """Options in a sentence: each once, and of many the first."""
-    flags = (one if isinstance(one, str) else one.flag for one in options)
-    names = list(dict.fromkeys(f"{shown(one, 80)}{of_cores(one)}" for one in flags))
+    texts = ((one, "") if isinstance(one, str) else (one.flag, one.near) for one in options)
+    flags = ((flag, f" (is it {near}?)" if near else "") for flag, near in texts)
+    names = list(dict.fromkeys(f"{shown(one, 80)}{of_cores(one)}{near}" for one, near in flags))
     more = f" and {len(names) - SPELLED} more" if len(names) > SPELLED else ""
     return f"{', '.join(names[:SPELLED])}{more}"
 

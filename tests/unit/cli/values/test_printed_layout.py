@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.command import SMALLER, plan
+from tests.e2e.command import SMALLER, plan, refused
 from trainplan.cli.values.layout_text import parse_choices, parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.base.errors import PlanError, SpecError
@@ -121,3 +121,7 @@ def test_a_long_text_is_not_repeated_whole():
     with pytest.raises(SpecError) as refused:
         parse_layout("x" * 5000, CLUSTER)
     assert len(str(refused.value)) < 300
+
+
+def test_a_layout_in_several_words_is_refused_with_how_it_is_written():
+    refused(plan("why-not", "plan.json", "tp=8", "pp=4"), "one word, such as tp=8,pp=4")

@@ -56,6 +56,11 @@ def test_an_unknown_option_is_not_read_and_breaks_nothing():
     )
 
 
+def test_a_slip_of_an_option_is_shown_next_to_what_it_may_be():
+    words = message_of(read("--sequence-paralel --log-our-metrics"), "unknown_flag")
+    assert "--sequence-paralel (is it --sequence-parallel?), --log-our-metrics: own of" in words
+
+
 def test_strict_refuses_what_this_release_does_not_know():
     reading = read("--log-our-metrics", strict=True)
     assert reading.legal is False
