@@ -96,16 +96,19 @@ def _anchor(title: str) -> str:
 
 
 def _opening(found: Iterable[Headline], accuracy: str) -> str:
-    rows = (
+    rows = [
         (
             f"[{one.title}](#{_anchor(one.title)})",
             str(len(one.figures)),
             str(sum(figure.reached for figure in one.figures)),
         )
         for one in found
-    )
+    ]
+    every, reached = (sum(int(row[at]) for row in rows) for at in (1, 2))
     return f"""\
 # Headline results
+
+**{reached} of {every} published figures are reached within their tolerance.**
 
 Results that publications are known for, and what the model says of the same machine, model and
 layout. Each tolerance was chosen before the comparison. Where the model misses it the table says
