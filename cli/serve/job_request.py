@@ -134,7 +134,6 @@ class OfJob(OfNodes):
     runtime: str | None = optional(
         f"Training runtime the layout is for; null: {names.DEFAULT_RUNTIME}, or the "
         "first that trains the job; on a CPU fsdp2.",
-        "torchtitan",
         brief="Training runtime, such as megatron-lm, megatron-bridge, torchtitan or deepspeed.",
         enum=(*names.RUNTIMES, None),
     )
