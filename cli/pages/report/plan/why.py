@@ -57,16 +57,16 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
     yield Paragraph(
         f"The cost model is compared with {plural(evidence.num_runs, 'published run')}. Distance "
         "counts one for every factor of two and every thing that differs; the error is what the "
-        "estimate of that run is off its measured step."
+        "estimate of that run is off its measured step, which is of its own batch and precision."
     )
     measured = (number("measured step", seconds), number("estimate off by", signed))
     columns: Columns = (
-        *("model", number("GPUs"), "GPU", "runtime", "layout"),
+        *("model", number("GPUs"), "GPU", "runtime", "precision", "layout"),
         *(*measured, number("distance", "{:.1f}".format), "source"),
     )
     rows = [
         (
-            *(run.model, run.num_gpus, run.gpu, run.runtime, run.layout),
+            *(run.model, run.num_gpus, run.gpu, run.runtime, run.precision, run.layout),
             *(run.step_time_s, run.error_fraction, run.distance, f"{run.source}, {run.id}"),
         )
         for run in evidence.nearest

@@ -179,6 +179,7 @@ def test_refusals_sources_schedules_and_runs_are_those_of_the_document(page, tex
     assert column(others, "step") == times
     runs = table(page, "Nearest runs")
     nearest = document["evidence"]["nearest"]
+    assert [row[4].text for row in runs.rows] == [run["precision"] for run in nearest]
     assert column(runs, "measured step") == [run["step_time_s"] for run in nearest]
     assert column(runs, "estimate off by") == [run["error_fraction"] for run in nearest]
 
