@@ -107,6 +107,8 @@ def _json(
     try:
         values = json_of(text, endless=endless)
     except json.JSONDecodeError as error:
+        if not text.strip():
+            raise FileError(f"{path}:1:1: not JSON: the file is empty") from None
         raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
     except ValueError as error:
         raise FileError(f"{path}: {error}") from error

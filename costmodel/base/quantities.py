@@ -69,7 +69,8 @@ def read_number(text: str, kind: NumberKind, *, bare: bool = False, forms: str =
     factor = written.factors.get(suffix.upper() if "" in written.factors else suffix)
     factor = 1 if bare and not suffix else factor
     if match is None or factor is None:
-        raise SpecError(f"{shortened(text)!r} is no {written.noun}: write {forms or written.forms}")
+        why = "below 0" if re.match(r"-\d", plain) else f"no {written.noun}"
+        raise SpecError(f"{shortened(text)!r} is {why}: write {forms or written.forms}")
     number = Decimal(match["digits"]) * factor
     if kind == "duration" and number > LONGEST_YEARS * _TIMES["y"]:
         raise SpecError(f"{shortened(text)!r} is longer than {LONGEST_YEARS:,} years: give less")

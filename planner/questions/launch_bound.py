@@ -14,14 +14,14 @@ def launch_bound_note(on: Context) -> tuple[str, ...]:
     if not on.job.model.moe or traits.host.cuda_graph != "none":
         return ()
     constants = on.machine.constants
-    milliseconds = constants.host_moe * traits.host.release.experts * 1e3
+    eager, graphed = (
+        f"{seconds * traits.host.release.experts * 1e3:.2g} ms"
+        for seconds in (constants.host_moe, constants.host_moe_graph)
+    )
     text = (
-        f"mixture of experts: eager launches of a layer take {milliseconds:.2g} ms of host time, "
-        "for which shorter passes wait"
+        f"mixture of experts: eager launches of a layer take {eager} of host time, for which "
+        "shorter passes wait"
     )
     if GRAPHS in {one.text for one in traits.settings}:
-        text += (
-            f"; where they do, graphs of attention and router (`--option {GRAPHS}`) make steps "
-            f"{1 - constants.host_moe_graph / constants.host_moe:.0%} shorter at most"
-        )
+        text += f"; with graphs of attention and router (`--option {GRAPHS}`) {graphed}"
     return (text,)

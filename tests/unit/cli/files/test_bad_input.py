@@ -27,6 +27,7 @@ def test_a_size_that_is_no_positive_whole_number_is_refused(option: str, value: 
     [
         (("--global-batch-size", "6_4"), "is no number"),
         (("--global-batch-size", "1,0"), "is no number"),
+        (("--global-batch-size", "-5"), "'-5' is below 0: write 4096"),
         (("--seq-length", "\uff11\uff12\uff18"), "is no length"),
         (("--top", "1_0"), "is no number: write 0 to 9"),
         (("--memory-margin", "0.0_5"), "is no number: write 0 to 9"),
@@ -401,3 +402,9 @@ def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():
     assert done.code == 0, done.err
     assert "moe_dispatcher changes nothing" in done.out
     assert "changes nothing" not in plan("search", *TINY).out
+
+
+def test_an_empty_file_is_called_empty(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("\n")
+    refused(searched("--model", str(path)), f"{path}:1:1: not JSON: the file is empty")
