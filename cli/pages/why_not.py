@@ -20,7 +20,7 @@ def why_not_page(found: WhyNot) -> Iterator[Part]:
     style = "bold green" if found.probability_faster else "bold red"
     yield Text(WhyNotDocument.sentence(found), style=style)
     job, best = found.best.job, found.best
-    name = f"with {', '.join(found.fields)}" if found.fields else "asked"
+    name = f"with {', '.join(found.fields)}" if found.fields else "given"
     lines = [
         f"{name}: {layout_line(found.layout, job.model)}",
         f"plan:  {layout_line(best.layout, job.model)}",

@@ -40,7 +40,7 @@ WHOLE = MappingProxyType(
 """Words that are a phrase."""
 FULL = re.compile(r"full (uniform|block)/(\d+)")
 ZERO = re.compile(r"zero-(\d)(?: over (\d+) of (\d+))?", re.IGNORECASE)
-LABEL = re.compile(r"(asked|plan|first|second|baseline|layout): +", re.IGNORECASE)
+LABEL = re.compile(r"(asked|given|plan|first|second|baseline|layout): +", re.IGNORECASE)
 MARKS = ("<-", "knee", "*", "~")
 """Beside a layout in tables."""
 LONGEST = 8

@@ -27,6 +27,7 @@ OF_ROW = Layout(cp=2, dp=8, offload=OffloadSpec(optimizer=0.034), **FULL)
         ("tp 2 | pp 2 | vpp 1 | cp 1 | dp 4 | mbs 2 | SP | ZeRO-1 | recompute none", PLAIN),
         ("tp 2 pp 2 vpp 1 cp 1 dp 4 mbs 2 SP ZeRO-1 recompute none <- knee", PLAIN),
         ("asked: tp 2 · pp 2 · mbs 2 · SP · recompute none", PLAIN),
+        ("given: tp 2 · pp 2 · mbs 2 · SP · recompute none", PLAIN),
         ("tp 2 · pp 2 · mbs 2 · SP\n6.64 s a step (80 %: 5.99 to 7.35 s) · MFU 51.4 %", PLAIN),
         ("recompute full block/3", Layout(dp=16, **FULL)),
         ("full block/3", Layout(dp=16, **FULL)),
