@@ -28,8 +28,10 @@ EXAMPLE = re.compile(r", such as in `.*`(?= \(see)")
 """A command line to copy."""
 SHARED = ("search", "explain", "sweep")
 """Commands whose work several processes share, where this one may be forked."""
-PAIRED = ("fix", "exclude", "option", "set")
+PAIRED = ("fix", "exclude", "option", "set", "vary")
 """Options of NAME=VALUE that may be given several times."""
+JOINS = {"vary": ","}
+"""Between values of one name, by option; `+` of others."""
 UNSAID = ("recompute_modules", "recompute_method", "recompute_num_layers", "offload_modules")
 """Axes that a text of a layout does not name where they are off."""
 
@@ -116,7 +118,7 @@ def _typed(key: str, value: object, folder: Path) -> object:
     if not isinstance(value, Mapping):
         return value
     if key in ("layout", "baseline", *PAIRED):
-        pairs = [f"{name}={_text(one)}" for name, one in value.items()]
+        pairs = [f"{name}={_text(one, JOINS.get(key, '+'))}" for name, one in value.items()]
         return pairs if key in PAIRED else ",".join(pairs)
     try:
         return filed(key, value, folder)
@@ -140,9 +142,9 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _text(value: object) -> str:
+def _text(value: object, sign: str) -> str:
     """Of a pair: several are joined, a switch is small."""
-    many = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    many = sign.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return many.lower() if isinstance(value, bool) else many
 
 

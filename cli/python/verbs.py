@@ -351,9 +351,9 @@ def compare(
 
 
 def sweep(
-    plan: keywords.PlanGiven, vary: keywords.Texts, **options: Unpack[keywords.PlanKeywords]
+    plan: keywords.PlanGiven, vary: keywords.Pairs, **options: Unpack[keywords.PlanKeywords]
 ) -> Sweep:
-    """The best plan at every value of some parameters, such as `gpus=64..512`.
+    """The best plan at every value of some parameters: `gpus=64..512` or `{"gpus": [64, 96]}`.
 
     Raises:
         PlanError: As `plan sweep`.

@@ -86,7 +86,7 @@ def _document(text: str) -> dict[str, dict[str, Json]]:
     if document["schema"] != SCHEMA:
         raise SpecError(
             f"schema {document['schema']!r} is not {SCHEMA!r}: "
-            "make the plan again with this version"
+            "make the plan again with this version, by `plan search --output`"
         )
     return cast("dict[str, dict[str, Json]]", document)
 

@@ -227,6 +227,8 @@ def test_a_sweep_is_a_frame_with_its_parameters_and_the_points_without_a_plan(fo
         (1, 3000),
         (2, 3000),
     ]
+    again = tp.sweep(found, {"gpus": [1, 2], "seq_length": (1024, 3000)})
+    assert again.varied == swept.varied
     points = swept.curves[0].points
     assert [*frame["status"]] == ["proved", "proved", "impossible", "impossible"]
     assert [*frame["step_time_s"][:2]] == [p.outcome.best.estimate.step_time_s for p in points]

@@ -48,6 +48,7 @@ def test_memory_is_of_every_pipeline_rank_once(text):
         ({"candidates": [{"rank": 1}]}, "'layout' is missing: make the plan again"),
         ({"candidates": [{"rank": 1, "layout": 3}]}, "wrong kind: make it again"),
         ({"schema": "trainplan/plan/v0"}, "make the plan again with this version"),
+        ({"schema": "trainplan/pareto/v1"}, "pareto/v1' is not.*by `plan search --output`"),
     ],
 )
 def test_a_part_that_is_missing_or_wrong_is_named(text, changes, says):
