@@ -147,8 +147,8 @@ RUN_CHECKS: tuple[Check | str, ...] = (
     Check(
         "experts_fold_into_ranks",
         _folding,
-        "etp * ep * pp must divide the number of ranks: lower ep, pp, or a "
-        "--expert-tensor-parallel-size above 1 (tp by default)",
+        "etp * ep * pp must divide the number of ranks (etp is tp by default): lower ep, pp or "
+        "--expert-tensor-parallel-size",
         keys.EP,
     ),
     Check(
