@@ -91,7 +91,7 @@ def percent(fraction: float) -> str:
 
 
 HEAD = (
-    *("rule", "runtime", "speaks", "never fits"),
+    *("rule", "runtime", "covers", "never fits"),
     *("ties", "median", "mean", "worst"),
     *("does not fit as read", "ties", "median", "mean", "worst"),
     *("median, same axes", "worst, same axes"),

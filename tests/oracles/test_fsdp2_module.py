@@ -116,7 +116,7 @@ def test_losses_and_gradients_are_those_of_one_process(name, stated):
 def test_a_module_trains_on_data_of_ones_own(folder):
     done = torchrun(folder, "-m", "zero1", "--steps", "2", "--data", "own:tokens")
     assert done.returncode == 0, done.stderr
-    assert {"replica 0 of 2", "replica 1 of 2"} <= set(done.stdout.splitlines())
+    assert all(f"replica {rank} of 2" in done.stdout for rank in (0, 1))  # lines of ranks may mix
     losses = [float(loss) for _, loss, _ in STEP.findall(done.stdout)]
     assert losses[1] < losses[0]
 

@@ -196,7 +196,9 @@ def test_a_rank_that_aborts_may_do_so_because_of_another_and_is_named_where_none
     assert fault.text.startswith("item gemm, task m=1: rank 1 on a was killed by SIGABRT;")
 
 
-@pytest.mark.parametrize(("num_nodes", "whom"), [(1, "each other"), (2, "another node, see its output")])
+@pytest.mark.parametrize(
+    ("num_nodes", "whom"), [(1, "each other"), (2, "another node, see its output")]
+)
 def test_ranks_that_were_all_left_alone_blame_none_of_them(tmp_path, num_nodes, whom):
     folder = Folder(tmp_path, num_nodes=num_nodes)
     folder.printed(0, "RuntimeError: Connection closed by peer [::1]:1\n")
