@@ -59,6 +59,13 @@ def test_an_editable_installation_imports_the_folders_of_the_repository():
     assert links == {package: ROOT / package for package in PACKAGES} | door
 
 
+def test_an_editable_installation_has_no_module_of_its_own(tmp_path):
+    """One in `site-packages` would hide the folders."""
+    (path,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["editable"])
+    with zipfile.ZipFile(path) as archive:
+        assert names(archive) == ["_trainplan.pth"]
+
+
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_a_strangers_package_of_the_same_name_changes_nothing(tmp_path, package):
     (tmp_path / package).mkdir()
@@ -167,5 +174,6 @@ def test_an_image_is_built_of_what_a_wheel_is_made_of():
     kept = (PACKAGING / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     wanted = {"pyproject.toml", build["project"]["readme"], *build["project"]["license-files"]}
-    wanted |= set(build["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
+    packed = build["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    wanted |= {name.partition("/")[0] for name in packed}
     assert {one.removeprefix("!") for one in kept if one.startswith("!")} == wanted
