@@ -54,4 +54,5 @@ def test_what_a_budget_left_out_is_told_with_its_command(done, start):
 
 @pytest.mark.parametrize("text", ["60", "5x", "0s", "5 m", "-1s", "soon"])
 def test_a_budget_that_is_no_duration_is_refused_in_a_line(text):
-    refused(plan("profile", f"--budget={text}"), f"'{text}' is no duration: write 90s, 30m or 2h")
+    why = "is below 0" if text.startswith("-") else "is no duration"
+    refused(plan("profile", f"--budget={text}"), f"'{text}' {why}: write 90s, 30m or 2h")
