@@ -583,7 +583,7 @@ def test_without_the_extra_it_says_what_to_install(library, monkeypatch):
     refused(plan("serve", "--stdio"), "pip install 'trainplan[serve]'")
 
 
-def test_where_no_library_of_the_extra_is_there_it_says_what_to_install():
+def test_without_any_library_of_the_extra_the_error_names_the_install():
     start = (
         "import sys; sys.modules.update(dict.fromkeys(('anyio', 'mcp', 'mcp_types'))); "
         "from trainplan.cli.main import main; sys.argv = ['plan', 'serve', '--stdio']; main()"

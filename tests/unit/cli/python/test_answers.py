@@ -265,7 +265,7 @@ def test_another_runtime_is_not_what_was_priced(found):
     assert not any(one.startswith("priced on") for one in found.export().notes)
 
 
-def test_without_pandas_a_frame_says_what_to_install(found, monkeypatch):
+def test_without_pandas_the_error_names_the_install(found, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(tp.Error, match="pip install pandas"):
         found.alternatives.to_frame()

@@ -303,7 +303,7 @@ def test_how_often_nodes_failed_in_a_published_run_is_told_with_its_source():
         with_failures(parse_cluster("1x8:l40s"), {"mtbf_node": "published"})
 
 
-def test_a_batch_that_may_be_meant_in_tokens_is_remarked_and_no_other():
+def test_only_a_batch_likely_in_tokens_gets_a_remark():
     words = "a step of 4,000,000 has 4.096 B tokens; 4 M tokens are 3,906 sequences"
     batches = {"4M": True, "4k": False}
     for batch, remarked in batches.items():

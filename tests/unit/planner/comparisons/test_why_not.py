@@ -57,7 +57,7 @@ def test_a_broken_rule_is_named_with_its_source(job, ask):
 
 
 @pytest.mark.parametrize(("budget", "searched"), [(Unlimited(), True), (Steps(0), False)])
-def test_that_nothing_makes_it_run_is_only_said_after_a_whole_search(job, plan, budget, searched):
+def test_no_remedy_is_a_verdict_of_a_whole_search_only(job, plan, budget, searched):
     found = why_not(Case(job, plan.options), plan, Layout(tp=5, dp=2, pp=5), budget)
     assert (found.verdict, found.remedies, found.remedies_searched) == ("refused", (), searched)
     says = remedies_part((), found.layout, found.best, searched=searched)

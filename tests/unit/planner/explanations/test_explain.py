@@ -227,7 +227,7 @@ def test_memory_is_not_said_to_be_enough_where_a_search_was_cut_short(explained,
     assert "time" not in memory_line(found)
 
 
-def test_a_proof_for_even_stages_says_nothing_of_memory_under_uneven_ones(explained):
+def test_a_proof_for_even_stages_does_not_bound_memory_of_uneven_ones(explained):
     def even(price):
         return (
             replace(price, status="even") if price.change in ("memory", "memory_tenth") else price

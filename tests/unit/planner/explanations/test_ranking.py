@@ -278,7 +278,7 @@ def test_a_setting_that_no_published_run_had_is_priced_and_marked(make_job):
     assert "(extrapolated)" not in ranking_line([replace(fast, beyond=())])
 
 
-def test_the_first_line_says_how_many_changes_no_search_reached():
+def test_the_first_line_counts_changes_not_searched():
     one = Bought("nic", "NIC twice as fast", 0.018, None, None, (), in_plan=False)
     assert ranking_line([one]) == "What buys most: NIC twice as fast 1.8 %."
     cut = "What buys most: NIC twice as fast 1.8 %; 11 not searched anew: time limit."

@@ -97,7 +97,7 @@ class Over(Unlimited):
 
 
 @pytest.mark.parametrize("over", [False, True])
-def test_where_none_fits_or_no_time_is_left_the_refusal_says_which(job, monkeypatch, over):
+def test_a_refusal_distinguishes_no_fit_from_no_time(job, monkeypatch, over):
     budget, whole = Over(), islands.search
 
     def searched(*args):
