@@ -14,14 +14,11 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, parse_choices, parse_layout, remark_change
-    from trainplan.costmodel.axes import AXES
+    from trainplan.costmodel.axes import NAMED_AXES
     from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
     from trainplan.planner.comparisons import why_not
     from trainplan.planner.space import Choice
-
-NOT_NAMED = 4
-"""`recompute_modules`, its method and layers, `offload_modules`: unnamed where they are off."""
 
 
 @page("why-not", "plan why-not plan.json tp=8,vpp=2")
@@ -78,4 +75,4 @@ def _fields(text: str) -> tuple[Choice, ...]:
         choices = parse_choices(text.split(","), ())[0]
     except SpecError:
         return ()
-    return choices if len(choices) < len(AXES) - NOT_NAMED else ()
+    return choices if len(choices) < len(NAMED_AXES) else ()

@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 from trainplan.cli.words import gib, plural, seconds, setting_words
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.documents import Document, Notes, OfJob, Priced, of_job, of_priced
 from trainplan.planner.launch_checks import LaunchCheck, LaunchSaves
@@ -208,8 +207,7 @@ class CheckDocument(Document):
             text = f"{reading.runtime} would start it, as far as was read; it is not priced."
         else:
             without = reading.job and reading.job.model.left_out
-            sure = (found.estimate.memory.fit_chance or 1.0) >= FIT_CHANCE
-            fits = "fits" if sure else "fits at the edge of memory"
+            fits = "fits" + " at the edge of memory" * found.estimate.memory.is_doubtful
             fits += f" without its {without}, which is not priced" if without else ""
             text = lacks or f"It runs and {fits}: {seconds(found.estimate.step_time_s)} a step."
         return f"{_other_model(found)}{text} {_promise(found)}".rstrip()

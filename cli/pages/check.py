@@ -12,7 +12,6 @@ from trainplan.cli.pages.parts.headline import (
     estimate_line,
     fit_line,
     goodput_line,
-    is_doubtful,
     job_line,
     tightest_text,
 )
@@ -52,7 +51,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     """The verdict, the price, what is wrong, what pays, and what was read."""
     reading = found.reading
     bad = reading.legal is False or found.fits is False
-    edge = found.estimate is not None and is_doubtful(found.estimate.memory)
+    edge = found.estimate is not None and found.estimate.memory.is_doubtful
     style = "bold red" if bad else "bold green" if found.fits and not edge else "bold yellow"
     yield Text(escaped(CheckDocument.sentence(found)), style=style)
     if reading.job is not None:

@@ -12,7 +12,6 @@ from trainplan.cli.pages.parts.headline import (
     chosen_lines,
     fit_line,
     headline,
-    is_doubtful,
     job_line,
     refusals,
 )
@@ -48,7 +47,7 @@ def estimate_page(
         *load_shift_lines(shift, estimate.memory.peak_reserved_bytes),
     )
     yield headline(job, layout, estimate, *chosen, spent=spent, cannot=cannot)
-    fit = [] if is_doubtful(estimate.memory) else [fit_line(estimate.memory, job.model)]
+    fit = [] if estimate.memory.is_doubtful else [fit_line(estimate.memory, job.model)]
     known = evidence_lines(evidence_of(job, layout))
     stated = (*known, *interval_lines(job, estimate.uncertainty))
     yield stacked(job_line(job, settings), *fit, *map(Text, stated))

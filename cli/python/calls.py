@@ -16,7 +16,7 @@ from trainplan import planner
 from trainplan.cli.processes import START
 from trainplan.cli.serve import PLAN, filed, invoke, option_words
 from trainplan.cli.terminal import LISTENER, named, one_line
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import AXES, NAMED_AXES
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.profiles import Profile
@@ -32,8 +32,6 @@ PAIRED = ("fix", "exclude", "option", "set", "vary")
 """Options of NAME=VALUE that may be given several times."""
 JOINS = {"vary": ","}
 """Between values of one name, by option; `+` of others."""
-UNSAID = ("recompute_modules", "recompute_method", "recompute_num_layers", "offload_modules")
-"""Axes that a text of a layout does not name where they are off."""
 
 
 @dataclass(slots=True)
@@ -133,7 +131,7 @@ def _plain(value: object) -> object:
     if isinstance(value, planner.Candidate):
         value = value.layout
     if isinstance(value, Layout):
-        axes = [axis for axis in AXES if axis.name not in UNSAID or not axis.is_off(value)]
+        axes = [axis for axis in AXES if axis in NAMED_AXES or not axis.is_off(value)]
         return ",".join(f"{axis.option}={axis.text(value)}" for axis in axes)
     if isinstance(value, Profile):
         return value.document()

@@ -15,6 +15,7 @@ has_drives: may state lie on drives.
 Held: the search leaves the axis off.
 Least: the search takes the least fraction with which a layout fits.
 micro_batch_sizes: every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`.
+NAMED_AXES: axes that a whole layout names, off or not.
 NODE_AXES: axes of the first level of a search.
 offloads: values of offload_modules besides none, with what is recomputed beside them.
 POLICY_AXES: axes of the last level, chosen together.
@@ -37,6 +38,7 @@ from trainplan.costmodel.axes.registry import (
     AXIS_OF_COLUMN,
     AXIS_OF_OPTION,
     AXIS_OF_SHORT,
+    NAMED_AXES,
     NODE_AXES,
     POLICY_AXES,
     RULES,

@@ -81,6 +81,8 @@ STAGED_AXES: tuple[Axis, ...] = (
     ),
 )
 """Of the level between them, all others that are tried; the last varies fastest."""
+NAMED_AXES = tuple(axis for axis in AXES if axis not in POLICY_AXES[1:])
+"""Those that a whole layout names; of which modules and how, only where there are some."""
 AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
 AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
 AXIS_OF_SHORT = MappingProxyType({axis.short: axis for axis in AXES if axis.short})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainplan.costmodel.memory import RESERVE_FACTOR, MemoryTable
-from trainplan.costmodel.uncertainty import Interval
+from trainplan.costmodel.uncertainty import FIT_CHANCE, Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,11 @@ class Memory:
     def headroom_bytes(self) -> float:
         """What is left on the fullest rank."""
         return self.capacity_bytes - self.peak_reserved_bytes
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Does it not fit, or with less than the chance that a search takes?"""
+        return not self.fits or (self.fit_chance or 1.0) < FIT_CHANCE
 
     def leaves(self, share: float) -> bool:
         """Is such a share of the memory of the fullest GPU free?"""

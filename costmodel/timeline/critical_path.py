@@ -144,10 +144,10 @@ def critical_paths(
     pp, vpp, microbatches = shape
     if 2 * pp * vpp * microbatches <= MOST_TRACED:
         return _traced(schedule, shape, seconds, p2p, tails)[0]
-    short = min(_enough_microbatches(schedule, shape), LONG * pp)
+    enough = _enough_microbatches(schedule, shape)
+    short = min(enough, LONG * pp)
     paths = run_of(schedule, (pp, vpp, short), seconds, p2p).longer(microbatches - short)
-    known = short == _enough_microbatches(schedule, shape)
-    return paths if known else paths.take(np.arange(0))
+    return paths if short == enough else paths.take(np.arange(0))
 
 
 MOST_TRACED = 1 << 20

@@ -88,22 +88,26 @@ def _usable_bytes(plan: Plan, measured: Measured) -> float | None:
 
     The most that leaves free what a listed layout lacks in 99 of 100 steps.
     """
-    limits = [_limit_bytes(plan, one, measured) for one in (plan.best, *plan.candidates)]
     peak = plan.best.estimate.memory.peak_reserved_bytes
-    return None if limits[0] == peak else max(one for one in limits if one < peak)
+    if not _lacks_bytes(plan, plan.best, measured):
+        return None
+    limits = (
+        one.estimate.memory.peak_reserved_bytes - _lacks_bytes(plan, one, measured)
+        for one in (plan.best, *plan.candidates)
+    )
+    return max(one for one in limits if one < peak)
 
 
-def _limit_bytes(plan: Plan, one: Candidate, measured: Measured) -> float:
-    """What a layout of the table may need in a mean step, as it shifts: what it does if it fits."""
+def _lacks_bytes(plan: Plan, one: Candidate, measured: Measured) -> float:
+    """What a layout of the table lacks where it does not fit when load shifts, else 0."""
     shift = load_shift(plan.job, one.layout, one.estimate, measured)
-    lacks = shift.lacks_bytes if shift and shift.fits is False else 0.0
-    return one.estimate.memory.peak_reserved_bytes - lacks
+    return shift.lacks_bytes if shift and shift.fits is False else 0.0
 
 
 def _with_note(plan: Plan, first: Plan, measured: Measured) -> Plan:
     """A plan that says what it was not searched among."""
     best, memory = first.best.estimate, first.best.estimate.memory
-    lacks = memory.peak_reserved_bytes - _limit_bytes(first, first.best, measured)
+    lacks = _lacks_bytes(first, first.best, measured)
     free = plan.memory_margin * memory.capacity_bytes
     note = (
         f"not known whether a faster layout that leaves less than {free / GIB:.3g} GiB free fits "

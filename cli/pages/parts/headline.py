@@ -38,7 +38,6 @@ from trainplan.costmodel.run_costs import (
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
-from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.planner.goals import PART_ALONE
 from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
@@ -225,7 +224,7 @@ def headline(
     for line in after:
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate, job), style="not bold default")
-    if is_doubtful(estimate.memory):
+    if estimate.memory.is_doubtful:
         text.append("\n" + fit_line(estimate.memory, job.model), style="bold red")
     for line in (*run_lines(job, estimate), *goodput_lines(job), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
@@ -281,11 +280,6 @@ def without(model: ModelSpec) -> str:
     return f" without its {model.left_out}" if model.left_out else ""
 
 
-def is_doubtful(memory: Memory) -> bool:
-    """Does it not fit, or with less than the chance that a search takes?"""
-    return not memory.fits or (memory.fit_chance or 1.0) < FIT_CHANCE
-
-
 def chance_words(memory: Memory) -> str:
     """The chance to fit, as of 100 runs; empty where it is not known."""
     chance = memory.fit_chance
@@ -318,7 +312,7 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
         )
     free, chance, where = memory.headroom_bytes, chance_text(memory), tightest_text(memory)
     if memory.fits:
-        verdict = "At the edge, fits" if is_doubtful(memory) else "Fits"
+        verdict = "At the edge, fits" if memory.is_doubtful else "Fits"
         left = f"{without(model)}, which is not priced" if model.left_out else ""
         return f"{verdict}{left}{chance}, with {gib(free)} GiB to spare; {where}."
     if free >= 0:

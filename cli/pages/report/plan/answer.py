@@ -13,7 +13,6 @@ from trainplan.cli.pages.parts.evidence import (
 from trainplan.cli.pages.parts.headline import (
     chance_words,
     goodput_lines,
-    is_doubtful,
     job_line,
     refusals,
     run_lines,
@@ -112,7 +111,7 @@ def facts(plan: Plan) -> Facts:
                 "memory of the fullest GPU",
                 f"{gib(memory.peak_reserved_bytes)} GiB",
                 f"of {gib(memory.capacity_bytes)} GiB; {_chance(memory)}",
-                "bad" if not memory.fits else "doubtful" if is_doubtful(memory) else "plain",
+                "bad" if not memory.fits else "doubtful" if memory.is_doubtful else "plain",
             ),
             *_run_facts(plan),
         )
