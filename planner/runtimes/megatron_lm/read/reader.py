@@ -45,7 +45,7 @@ from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM, wr
 from trainplan.planner.runtimes.ranks import USUAL_NODE, is_counted
 from trainplan.planner.runtimes.reading import NOT_STATED, OF_RECIPE, Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Verdict, Word
-from trainplan.planner.space import broken_rules
+from trainplan.planner.space import broken_rules, rules_of_job
 
 CHECKS = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST, *MODEL_CHECKS, *RUN_CHECKS)
 """All that the runtime stops at, in its order."""
@@ -277,7 +277,8 @@ def _stops(name: str, request: Request, cluster: ClusterSpec, facts: Facts) -> b
     job, layout, *_ = _question(facts.arguments, cluster, request, None)
     if job is None or layout is None:
         return True
-    return any(rule.name == name for rule in broken_rules(job, LayoutTable.of([layout]))[0])
+    table, rules = LayoutTable.of([layout]), rules_of_job(job)
+    return any(rule.broken(job, table)[0] for rule in rules if rule.name == name)
 
 
 def _checked(

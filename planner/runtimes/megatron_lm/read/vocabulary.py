@@ -36,12 +36,6 @@ OF_NO_SHAPE = frozenset(
 OF_NO_EXPERTS = frozenset({"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
 
 
-@cache
-def presets() -> tuple[ModelSpec, ...]:
-    """All models of the catalog."""
-    return tuple(preset(name) for name in preset_names())
-
-
 def _shape(model: ModelSpec, *, vocabulary: bool) -> dict[str, object]:
     shape = {name: value for name, value in model if name not in OF_NO_SHAPE}
     moe = model.moe
@@ -51,10 +45,16 @@ def _shape(model: ModelSpec, *, vocabulary: bool) -> dict[str, object]:
     return shape
 
 
+@cache
+def _shapes(*, vocabulary: bool) -> tuple[tuple[ModelSpec, dict[str, object]], ...]:
+    """Presets and their shapes: a check that reads a launch again and again compares them all."""
+    return tuple((p, _shape(p, vocabulary=vocabulary)) for p in map(preset, preset_names()))
+
+
 def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
     """Presets of the same shape, the most alike first."""
     wanted = _shape(model, vocabulary=vocabulary)
-    found = [one for one in presets() if _shape(one, vocabulary=vocabulary) == wanted]
+    found = [one for one, shape in _shapes(vocabulary=vocabulary) if shape == wanted]
     longest = model.max_position_embeddings
 
     def unlike(one: ModelSpec) -> tuple[int, bool]:
@@ -71,8 +71,7 @@ def named(job: Job, request: ModelSpec | None) -> Job:
     """
     shape = _shape(job.model, vocabulary=True)
     own = request if request and _shape(request, vocabulary=True) == shape else None
-    alike = own or next(like(job.model, vocabulary=True), None)
-    if alike is None:
+    if not (alike := own or next(like(job.model, vocabulary=True), None)):
         return job
     stated = {"max_position_embeddings": job.model.max_position_embeddings}
     whole = job.model_copy(update={"model": alike.model_copy(update=stated)})
