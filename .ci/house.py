@@ -10,11 +10,9 @@ has none of the words of `words.toml` (`prose.py`).
 from __future__ import annotations
 
 import ast
-import io
+import gc
 import re
 import sys
-import token
-import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -33,11 +31,6 @@ WORDS = frozenset(prose.TABLE["identifiers"])
 """Not the field's: requested, stated, overlapped, separate, intended, scored, least memory ..."""
 PUBLIC = frozenset(prose.TABLE["public"])
 """Keys of documents, which stay compatible, and the classes that hold them."""
-KEPT = {token.OP, token.NAME, token.NUMBER, token.STRING} | {
-    getattr(token, name)
-    for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")
-    if hasattr(token, name)
-}
 
 
 def room(path: Path) -> tuple[str, str]:
@@ -52,18 +45,20 @@ def sources() -> list[Path]:
 
 
 def code_lines(text: str) -> int:
-    """Lines that hold code."""
-    lines: set[int] = set()
-    for one in tokenize.generate_tokens(io.StringIO(text).readline):
-        documents = one.type == token.STRING and one.line.strip().startswith('"""')
-        if one.type in KEPT and not documents:
-            lines.update(range(one.start[0], one.end[0] + 1))
+    """Lines that hold code; in a string of many lines, all of them."""
+    held = text.splitlines()
+    lines = {n for n, one in enumerate(held, 1) if one.strip() and not one.lstrip().startswith("#")}
+    for one in prose.nodes(text):
+        if isinstance(one, ast.Constant) and "\n" in str(one.value):
+            lines.update(range(one.lineno, (one.end_lineno or 0) + 1))
+    for one in prose.docstrings(text):
+        lines.difference_update(range(one.lineno, (one.end_lineno or 0) + 1))
     return len(lines)
 
 
-def taken(tree: ast.AST) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
+def taken(text: str) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
     """Line, module below trainplan, and names of every import of ours."""
-    for node in ast.walk(tree):
+    for node in prose.nodes(text):
         if isinstance(node, ast.ImportFrom) and node.module:
             top, *module = node.module.split(".")
             if top == "trainplan":
@@ -74,26 +69,26 @@ def taken(tree: ast.AST) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
                     yield node.lineno, tuple(name.name.split(".")[1:]), []
 
 
-def offers(trees: dict[Path, ast.Module]) -> dict[tuple[str, ...], set[str]]:
+def offers(texts: dict[Path, str]) -> dict[tuple[str, ...], set[str]]:
     """Names that each door imports."""
     return {
         room(path): {
-            name for _, module, names in taken(tree) if module[:2] == room(path) for name in names
+            name for _, module, names in taken(text) if module[:2] == room(path) for name in names
         }
-        for path, tree in trees.items()
+        for path, text in texts.items()
         if path.name == "__init__.py" and path.parent.parent.parent == ROOT
     }
 
 
-def doors(trees: dict[Path, ast.Module], examples: dict[Path, ast.Module]) -> Iterator[str]:
+def doors(texts: dict[Path, str], examples: dict[Path, str]) -> Iterator[str]:
     """What is imported past a door, and doors that do not name what they offer."""
-    offered = offers(trees)
+    offered = offers(texts)
     used = {one: names if one == USERS_DOOR else set[str]() for one, names in offered.items()}
-    for path, tree in (trees | examples).items():
-        for line, module, names in taken(tree):
+    for path, text in (texts | examples).items():
+        for line, module, names in taken(text):
             where = f"{path.relative_to(ROOT)}:{line}"
             for name in names if len(module) == 1 else ():  # catalog, for catalog.device
-                used.get((*module, name), set()).update(attributes(tree, name))
+                used.get((*module, name), set()).update(attributes(text, name))
             if len(module) < 2 or module[:2] == room(path):
                 continue
             if len(module) > 2:
@@ -106,9 +101,9 @@ def doors(trees: dict[Path, ast.Module], examples: dict[Path, ast.Module]) -> It
         yield from door(ROOT.joinpath(*one, "__init__.py"), names, used[one])
 
 
-def attributes(tree: ast.AST, name: str) -> Iterator[str]:
+def attributes(text: str, name: str) -> Iterator[str]:
     """What is taken of a module that is imported whole."""
-    for node in ast.walk(tree):
+    for node in prose.nodes(text):
         if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == name:
             yield node.attr
 
@@ -152,9 +147,9 @@ def budget(texts: dict[Path, str], *, lower: bool) -> Iterator[str]:
         BUDGET.write_text(f"{head}[rooms]\n{lines}", encoding="utf-8")
 
 
-def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def identifiers(text: str) -> Iterator[tuple[int, str]]:
     """Names with their lines; those of tests are sentences."""
-    for node in ast.walk(tree):
+    for node in prose.nodes(text):
         line = getattr(node, "lineno", 0)
         for field in ("id", "attr", "arg", "name", "asname"):
             name = getattr(node, field, None)
@@ -162,24 +157,30 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield line, name.rpartition(".")[2]
 
 
-def words(trees: dict[Path, ast.Module]) -> Iterator[str]:
+def odd(name: str) -> bool:
+    """Whether a part of it is no word of the field."""
+    parts = {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name)}
+    return name not in PUBLIC and bool(WORDS & parts)
+
+
+def words(texts: dict[Path, str]) -> Iterator[str]:
     """Identifiers and files with a word that no engineer of the field would use there."""
-    for path, tree in trees.items():
+    for path, text in texts.items():
         found = {} if path.stem.startswith("test_") else {path.stem: 0}
-        found.update({name: line for line, name in identifiers(tree)})
+        if any(word in text.lower() for word in WORDS):  # else it need not be parsed
+            found.update({name: line for line, name in identifiers(text)})
         for name, line in found.items():
-            parts = {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name)}
-            if name not in PUBLIC and WORDS & parts:
+            if odd(name):
                 where = path.relative_to(ROOT)
                 yield f"{where}:{line} {name}: name it as docs/reference/glossary.md does"
 
 
 def main() -> int:
     """Print what is wrong; the exit code is 1 where something is."""
+    gc.disable()  # parsed files stay to the end
     texts = {path: path.read_text(encoding="utf-8") for path in sources()}
-    trees = {path: ast.parse(text) for path, text in texts.items()}
     others = {
-        path: ast.parse(path.read_text(encoding="utf-8"))
+        path: path.read_text(encoding="utf-8")
         for top in ("tests", "docs", "examples", ".ci")
         for path in sorted((ROOT / top).rglob("*.py"))
     }
@@ -187,9 +188,9 @@ def main() -> int:
         p: t for p, t in others.items() if p.is_relative_to(ROOT / "examples" / "importers")
     }
     wrong = [
-        *doors(trees, plug_ins),
+        *doors(texts, plug_ins),
         *budget(texts, lower="--lower" in sys.argv),
-        *words(trees | others),
+        *words(texts | others),
         *prose.wrong(),
     ]
     sys.stdout.writelines(f"{line}\n" for line in wrong)

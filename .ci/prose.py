@@ -8,6 +8,7 @@ and text between quotation marks are not read.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -54,24 +55,29 @@ def is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def docstrings(tree: ast.AST) -> list[ast.Constant]:
+@functools.cache
+def nodes(text: str) -> list[ast.AST]:
+    """Every node of a module, itself first: parsed and walked once for all that read it."""
+    return list(ast.walk(ast.parse(text)))
+
+
+def docstrings(text: str) -> list[ast.Constant]:
     """Strings that stand alone: of modules, classes, functions and constants."""
-    bodies = [body for node in ast.walk(tree) if isinstance(body := getattr(node, "body", 0), list)]
+    bodies = [body for node in nodes(text) if isinstance(body := getattr(node, "body", 0), list)]
     alone = [one.value for body in bodies for one in body if isinstance(one, ast.Expr)]
     return [one for one in alone if isinstance(one, ast.Constant) and is_text(one)]
 
 
 def of_docstrings(text: str) -> Iterator[Text]:
     """Docstrings of a module."""
-    for one in docstrings(ast.parse(text)):
+    for one in docstrings(text):
         yield Text(one.lineno, str(one.value))
 
 
 def of_strings(text: str) -> Iterator[Text]:
     """What a module may print: strings with a space that are no docstrings."""
-    tree = ast.parse(text)
-    documents = {id(one) for one in docstrings(tree)}
-    for one in ast.walk(tree):
+    documents = {id(one) for one in docstrings(text)}
+    for one in nodes(text):
         if isinstance(one, ast.Constant) and is_text(one) and id(one) not in documents:
             yield Text(one.lineno, str(one.value) if " " in str(one.value) else "")
 

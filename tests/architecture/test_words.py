@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,12 @@ def words(kind: str, text: str) -> list[tuple[int, str]]:
     ]
 
 
-def test_no_area_has_a_word_that_is_not_used():
-    assert list(prose.wrong()) == []
-
-
 @pytest.mark.parametrize("area", range(len(prose.TABLE["areas"])))
 def test_every_area_has_text(area):
     one = prose.TABLE["areas"][area]
     files = [path for glob in one["files"] for path in ROOT.glob(glob)]
-    texts = [text for path in files for text in prose.READS[one["read"]](path.read_text("utf-8"))]
-    assert sum(len(text.prose) for text in texts) > 1000
+    texts = (text for path in files for text in prose.READS[one["read"]](path.read_text("utf-8")))
+    assert any(length > 1000 for length in accumulate(len(text.prose) for text in texts))
 
 
 @pytest.mark.parametrize("glob", sorted({g for a in prose.TABLE["areas"] for g in a["files"]}))
