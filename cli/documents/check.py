@@ -189,6 +189,11 @@ class CheckDocument(Document):
                 f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
                 f"{gib(memory.capacity_bytes)}."
             )
+            if memory.fits is None:
+                lacks = (
+                    f"Not known whether it fits: at most {gib(memory.peak_reserved_bytes)} GiB on "
+                    f"the fullest rank of {gib(memory.capacity_bytes)}."
+                )
         if refusals:
             first = refusals[0]
             others = plural(len(refusals) - 1, "other problem")

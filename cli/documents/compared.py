@@ -136,6 +136,8 @@ class WhyNotDocument(OfJob):
         line = f"{it} loses {seconds(lost)} a step, {percent(lost / step)}"
         if lost / step < SAME_TIME:
             line = f"{it} takes the same time"
+        if found.other and found.other.estimate.memory.fits is None:
+            line += " (not known whether it fits: its memory is an upper bound)"
         if found.verdict == "near tie":
             line += f", a tie for the model: it is faster in {chance} of cases"
             listed = found.listed_rank

@@ -59,6 +59,8 @@ class InfeasibleDocument(OfJob):
     least_memory_bytes: float | None
     """Device memory of the legal layout that needs least; null when no layout is legal."""
     least_memory_layout: WrittenLayout | None  # type: ignore[valid-type]
+    least_memory_fits: bool | None
+    """Null: not known, as an upper bound of its memory excluded it; true: in 99 of 100 steps."""
     capacity_bytes: float
     """Of a GPU, without the margin."""
     least_host_bytes: float | None

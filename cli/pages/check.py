@@ -85,7 +85,8 @@ def _memory_line(memory: Memory, model: ModelSpec) -> str:
     """How sure it fits, or what fills the rank that lacks most."""
     rank = memory.fullest
     if (
-        memory.host.host_fits
+        memory.fits is False
+        and memory.host.host_fits
         and memory.host.drive_fits
         and rank.total_bytes > memory.capacity_bytes
     ):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from trainplan.cli.blocks import Part, headed
-from trainplan.cli.pages.parts.headline import job_line
+from trainplan.cli.pages.parts.headline import UPPER_BOUND, job_line
 from trainplan.cli.pages.plan import refused_part, rule_texts
 from trainplan.cli.words import gib, layout_line, plural
 from trainplan.planner.plan import Infeasible
@@ -20,7 +20,8 @@ def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
 
     `all_tried` is false where the time limit struck while changes were tried.
     """
-    yield Text(infeasible_line(result), style="bold red")
+    style = "bold red" if result.least_memory_fits is False else "bold yellow"
+    yield Text(infeasible_line(result), style=style)
     yield job_line(result.job)
     if result.untried:
         yield Text("\n".join(result.untried))
@@ -56,9 +57,17 @@ def infeasible_line(result: Infeasible) -> str:
             f"Nothing fits: what has room on the GPUs needs {gib(result.least_host_bytes)} GiB of "
             f"the host of a node, or more, and it has less.\n  least memory on the GPUs: {layout}"
         )
+    needed, usable = gib(result.least_memory_bytes), gib(result.capacity_bytes)
+    if result.least_memory_fits is not False:
+        fits = "does in 99 of 100 steps" if result.least_memory_fits else "may, too"
+        return (
+            f"Not known what fits: every layout was excluded by {UPPER_BOUND}; the one of least "
+            f"memory takes at most {needed} GiB of {usable} and {fits} (`plan estimate`).\n"
+            f"  least memory: {layout}"
+        )
     return (
-        f"Nothing fits: the layout of least memory needs {gib(result.least_memory_bytes)} GiB of "
-        f"{gib(result.capacity_bytes)} GiB usable.\n  least memory: {layout}"
+        f"Nothing fits: the layout of least memory needs {needed} GiB of {usable} GiB usable.\n"
+        f"  least memory: {layout}"
     )
 
 

@@ -16,6 +16,7 @@ from trainplan.cli.pages.parts.alternatives import (
 from trainplan.cli.pages.parts.breakdown import idle_lines, largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import not_taken_lines, plan_evidence_lines
 from trainplan.cli.pages.parts.headline import (
+    UPPER_BOUND,
     chance_text,
     chosen_lines,
     headline,
@@ -247,11 +248,12 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     """What rules of a search say, by name; a choice of the user has no text."""
     rules = [*rules_of_job(job), *launch_rules(job), ranks_straddle()]
+    bound = f", by {UPPER_BOUND}" if job.rows_shift else ""
     rules += [*trusted_rules(job), *published_rules(job), *published_rules(job, generation=True)]
     return {
         **{rule.name: rule.says for rule in rules},
         ELSEWHERE: "searched under settings that are no slower",
-        MEMORY: "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs",
+        MEMORY: f"does not fit in memory{bound}: more tp, pp, cp, recompute, offload or GPUs",
         HOST_MEMORY: (
             "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or "
             "nodes"
@@ -295,7 +297,12 @@ def baseline_text(job: Job, layout: Layout, estimate: Estimate, best: Estimate) 
     else:
         verdict = f"it is {seconds(answer - own)} faster than the answer"
     memory = estimate.memory
-    fits = "" if memory.fits else f"; it needs {gib(memory.peak_reserved_bytes)} GiB: too much"
+    needs = f"{gib(memory.peak_reserved_bytes)} GiB"
+    fits = {
+        True: "",
+        False: f"; it needs {needs}: too much",
+        None: f"; not known whether it fits: {needs} by {UPPER_BOUND}",
+    }[memory.fits]
     return f"Baseline: {name}\n  {seconds(own)} a step: {verdict}{fits}."
 
 

@@ -317,6 +317,13 @@ class Job(Spec):
         return self.islands * self.cluster.num_gpus
 
     @property
+    def rows_shift(self) -> bool:
+        """Have expert ranks other rows in every step? Memory is then priced by an upper bound."""
+        routing, fixed = self.options.routing, self.options.moe_pad_to_capacity
+        stated = routing is not None and routing.kind not in {"balanced", "load"}
+        return self.model.moe is not None and not fixed and stated
+
+    @property
     def reserves(self) -> bool:
         """Is any memory left to another tenant?"""
         return bool(self.reserve_bytes or self.reserve_host_bytes)

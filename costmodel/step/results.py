@@ -158,8 +158,8 @@ class Memory:
     """Fullest rank, device memory the process takes: reserved, context and communicators."""
     capacity_bytes: float
     """Usable memory of one GPU."""
-    fits: bool
-    """GPUs, host and drives."""
+    fits: bool | None
+    """GPUs, host and drives; null: not known, as an upper bound alone is above the GPU."""
     pipeline_ranks: tuple[RankMemory, ...]
     """Every pipeline rank."""
     host: NodeMemory = NOTHING_AWAY

@@ -142,7 +142,7 @@ def _with_fields(
 def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget) -> WhyNot:
     margin, layout = case.margin, other.layout
     priced, own = best.estimate, other.estimate
-    fits = own.memory.fits
+    fits = own.memory.fits is not False
     usable = own.memory.capacity_bytes * (1 - margin)
     verdict = _verdict(best, other)
     chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
@@ -215,7 +215,7 @@ def _broken(case: Case, layout: Layout) -> Iterator[BrokenRule]:
 
 
 def _verdict(best: Side, other: Side) -> Verdict:
-    if not other.estimate.memory.fits:
+    if other.estimate.memory.fits is False:
         return "too large"
     if other.layout == best.layout:
         return "same"
@@ -265,6 +265,9 @@ def _reasons(case: Case, plan: Written, best: Side, other: Side) -> Iterator[str
         if rule.broken(case.job, table)[0]:
             yield f"the plan was made with {rule.name}"
     yield from _untried(case, layout)
+    if other.estimate.memory.headroom_bytes < 0:
+        sure = "99 of 100 steps fit" if other.estimate.memory.fits else "not known whether it fits"
+        yield f"the search excludes it by an upper bound of memory, and {sure}"
     if not plan.optimal:
         yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
     if changed := changed_values(plan.estimate, best.estimate):

@@ -69,11 +69,12 @@ class LaunchCheck:
 
     @property
     def fits(self) -> bool | None:
-        """In memory; null where it is not priced, or a part of the model that fits is not."""
+        """In memory; null where it is not known or priced, or a part of the model is not."""
         if self.estimate is None or self.reading.job is None:
             return None
         whole = not self.reading.job.model.left_out
-        return False if not self.estimate.memory.fits else whole or None
+        fits = self.estimate.memory.fits
+        return fits and (whole or None)
 
 
 def check_launch(

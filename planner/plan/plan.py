@@ -199,6 +199,8 @@ class Infeasible(Spec):
     least_memory_bytes: float | None
     """Device memory of the leanest legal layout; null when no layout is legal."""
     least_memory_layout: Layout | None
+    least_memory_fits: bool | None = False
+    """Null: not known, as an upper bound of its memory excluded it; true: in 99 of 100 steps."""
     capacity_bytes: float
     least_host_bytes: float | None = None
     """Host memory of a node that a layout needs at least which fits on the GPUs; null: none does,

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
         Estimates,
         check,
         check_model,
-        estimate,
         estimates,
     )
     from trainplan.planner.questions.kernel_widths import width_notes
+    from trainplan.planner.questions.load_shift import estimate
     from trainplan.planner.questions.placement import node_order
     from trainplan.planner.questions.shifting_load import search
     from trainplan.planner.questions.simulation import Simulation, simulate

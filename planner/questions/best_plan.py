@@ -52,6 +52,7 @@ from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
 from trainplan.planner.questions.estimation import check_model
 from trainplan.planner.questions.kernel_widths import width_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
+from trainplan.planner.questions.load_shift import estimate, excluded_notes
 from trainplan.planner.questions.offload_gain import offload_gain
 from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
@@ -151,6 +152,7 @@ def search(
         *_part_alone(replace(context, budget=budget), plan),
         *_without_files(own, layout, options.trainer),
         *imbalance_notes(job, layout),
+        *excluded_notes(job, plan.refused),
         *offload_notes(layout, plan.best.estimate, measured.profile),
         *(() if options.only_answer or apart else offload_gain(own, plan, context)),
         *width_notes(own, layout, plan.best.estimate),
@@ -316,12 +318,18 @@ def _infeasible(reached: Reached) -> Infeasible:
     used, least_memory = found.least_memory or (None, None)
     if host := host_change(context, found.least_host_bytes):
         changes = ((host,), *(one for one in changes if len(one) == 1))
+    smallest = least_memory.row(0) if least_memory else None
+    fits: bool | None = False
+    if smallest and job.rows_shift:
+        margin = options.margin(job)
+        fits = estimate(job, smallest, context.measured, memory_margin=margin).memory.fits
     return Infeasible(
         job=job,
+        least_memory_fits=fits,
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         space_size=found.space.size,
         least_memory_bytes=used,
-        least_memory_layout=least_memory.row(0) if least_memory else None,
+        least_memory_layout=smallest,
         capacity_bytes=context.usable_bytes,
         least_host_bytes=found.least_host_bytes,
         changes=tuple(one[0] for one in changes if len(one) == 1),

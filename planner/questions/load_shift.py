@@ -1,7 +1,7 @@
 """Step time and memory of the fullest expert rank by step: of counts of steps, or of chance."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import NormalDist
 
@@ -30,7 +30,8 @@ from trainplan.costmodel.routing import (
 )
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.estimation import estimate as bounded
+from trainplan.planner.space import MEMORY
 
 LEVELS = (50.0, 90.0, 99.0)
 """Percentiles of steps; the last decides whether a layout fits."""
@@ -49,9 +50,8 @@ def load_shift(
     does not fit if one of them does not, and nothing else. A sum of all steps, or of one, says that
     if chance alone is too much.
     """
-    routing, moe = job.options.routing, job.model.moe
-    fixed = moe is None or layout.ep == 1 or job.options.moe_pad_to_capacity
-    if fixed or routing is None or routing.kind in {"balanced", "load"}:
+    routing = job.options.routing
+    if routing is None or not job.rows_shift or layout.ep == 1:
         return None
     steps, known = _Steps(job, layout, priced, measured), len(routing.steps)
     levels = [level for level in LEVELS if not known or known * (100 - level) >= 100]
@@ -67,6 +67,41 @@ def load_shift(
         fits=None if fits and not is_known else fits,
         fullest=tuple(steps.fullest()) if routing.kind != "random" else (),
     )
+
+
+def estimate(
+    job: Job, layout: Layout, measured: Measured = NOTHING, *, memory_margin: float = 0.0
+) -> Estimate:
+    """Price one layout.
+
+    Where experts fill differently by step, its memory is an upper bound: one rank is taken as
+    fullest in all layers. If that is above the GPU, `memory.fits` is what `load_shift` knows.
+
+    Raises:
+        SpecError: The layout breaks a rule; the message names the rule and its fix.
+    """
+    priced = bounded(job, layout, measured, memory_margin=memory_margin)
+    if not job.rows_shift or priced.memory.fits:
+        return priced
+    memory, node = priced.memory, priced.memory.host
+    shift = load_shift(job, layout, priced, measured)
+    if shift is None or not (node.host_fits and node.drive_fits):
+        return priced
+    usable = (1 - memory_margin) * memory.capacity_bytes
+    fits = shift.fits if shift.decides.memory_bytes <= usable else False
+    chance = memory.fit_chance if fits is False else None
+    return replace(priced, memory=replace(memory, fits=fits, fit_chance=chance))
+
+
+def excluded_notes(job: Job, refused: Mapping[str, int]) -> Iterator[str]:
+    """That a search excluded layouts by an upper bound of their memory."""
+    count = refused.get(MEMORY, 0)
+    if count and job.rows_shift:
+        yield (
+            f"not known whether a faster layout fits: {count:,} were excluded by an upper bound of "
+            f"memory (routing={job.options.routing}: one rank is taken as fullest in all layers); "
+            "`plan estimate` has the steps of one"
+        )
 
 
 @dataclass(frozen=True)
@@ -136,7 +171,7 @@ class _Steps:
         return self.job.model_copy(update={"options": options})
 
     def _price(self, job: Job) -> Estimate:
-        return estimate(job, self.layout, self.measured)
+        return bounded(job, self.layout, self.measured)
 
     def _under(self, load: float) -> Estimate:
         """The price with so full a rank in every layer."""

@@ -43,6 +43,9 @@ from trainplan.planner.plan import Spent, changes_training
 from trainplan.planner.questions import NO_FILES
 from trainplan.planner.settings import Assumed, assumed_text
 
+UPPER_BOUND = "an upper bound (one expert rank fullest in all layers)"
+"""Of memory, where experts fill differently by step."""
+
 
 class RunWords(NamedTuple):
     """Of a run of known length."""
@@ -225,7 +228,8 @@ def headline(
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate, job), style="not bold default")
     if estimate.memory.is_doubtful:
-        text.append("\n" + fit_line(estimate.memory, job.model), style="bold red")
+        style = "bold yellow" if estimate.memory.fits is None else "bold red"
+        text.append("\n" + fit_line(estimate.memory, job.model), style=style)
     for line in (*run_lines(job, estimate), *goodput_lines(job), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
     return text
@@ -311,13 +315,18 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
             f"drives and has {gib(memory.host.drive_capacity_bytes or 0)}."
         )
     free, chance, where = memory.headroom_bytes, chance_text(memory), tightest_text(memory)
+    if memory.fits and free < 0:
+        return f"Fits in 99 of 100 steps; by {UPPER_BOUND}, {gib(-free)} GiB too much."
     if memory.fits:
         verdict = "At the edge, fits" if memory.is_doubtful else "Fits"
         left = f"{without(model)}, which is not priced" if model.left_out else ""
         return f"{verdict}{left}{chance}, with {gib(free)} GiB to spare; {where}."
+    lacks = f"{gib(-free)} GiB too much; {where}."
     if free >= 0:
-        return f"Does not fit{chance}: only {gib(free)} GiB stay free, less than the margin."
-    return f"Does not fit{chance}: {gib(-free)} GiB too much; {where}."
+        lacks = f"only {gib(free)} GiB stay free, less than the margin."
+    if memory.fits is None:
+        return f"Not known whether it fits: by {UPPER_BOUND}, {lacks}"
+    return f"Does not fit{chance}: {lacks}"
 
 
 def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:

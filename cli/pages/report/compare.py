@@ -135,7 +135,8 @@ def _certainty(found: Compared) -> Iterator[Paragraph | Facts]:
     yield Facts((*proofs, _modelled(found)), wide=True)
     for name, side in zip(HEADS, found.sides, strict=True):
         if not side.estimate.memory.fits:
-            yield Paragraph(f"The {name} does not fit into memory.", "bad")
+            text = f"The {name}: {fit_line(side.estimate.memory, side.model)}"
+            yield Paragraph(text, "bad" if side.estimate.memory.fits is False else "doubtful")
     if found.checkpoint:
         yield Paragraph(found.checkpoint.text, "plain")
 
@@ -179,10 +180,14 @@ def _facts(found: Compared) -> Iterator[Fact]:
     yield Fact("tokens/s of the second", f"{found.throughput_ratio:.2f} x", "of the first")
     both = [side.estimate.memory for side in found.sides]
     fit = all(memory.fits for memory in both)
+    full = any(memory.fits is False for memory in both)
     used = " and ".join(gib(memory.peak_reserved_bytes) for memory in both)
     capacities = dict.fromkeys(gib(memory.capacity_bytes) for memory in both)
     yield Fact(
-        "GiB of the fullest GPU", used, f"of {' and '.join(capacities)}", "plain" if fit else "bad"
+        "GiB of the fullest GPU",
+        used,
+        f"of {' and '.join(capacities)}",
+        "bad" if full else "plain" if fit else "doubtful",
     )
 
 

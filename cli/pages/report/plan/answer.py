@@ -111,7 +111,7 @@ def facts(plan: Plan) -> Facts:
                 "memory of the fullest GPU",
                 f"{gib(memory.peak_reserved_bytes)} GiB",
                 f"of {gib(memory.capacity_bytes)} GiB; {_chance(memory)}",
-                "bad" if not memory.fits else "doubtful" if memory.is_doubtful else "plain",
+                "bad" if memory.fits is False else "doubtful" if memory.is_doubtful else "plain",
             ),
             *_run_facts(plan),
         )
