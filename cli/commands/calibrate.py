@@ -86,9 +86,8 @@ logged_options = gathered(
             "--log",
             multiple=True,
             type=PATH,
-            help="A training log of Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, "
-            "ArcticTraining, NeMo 2 or the FSDP2 program of `plan export`; with the options below. "
-            "Repeat it with another --layout for another run of the same job.",
+            help="Log of Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, ArcticTraining, NeMo "
+            "2 or our FSDP2 program; again, with its --layout, for another run of the job.",
         ),
         click.option(
             "--layout",
@@ -128,8 +127,8 @@ PROFILE = click.option(
     "profiles",
     multiple=True,
     type=PATH,
-    help="Correct these measurements instead of the catalog: a file of `plan profile` (several "
-    "merge). Give them again wherever the calibration is used.",
+    help="Correct these measurements of `plan profile` instead of the catalog; give them again "
+    "where the calibration is used.",
 )
 OUTPUT = click.option(
     "--output",

@@ -91,8 +91,8 @@ SHOWN = 5
 @click.option(
     "--strict",
     is_flag=True,
-    help="What is not stated is as this release has it without, and an option that it does not "
-    "know is refused.",
+    help="What is not stated is this release's default; an option that it does not know is "
+    "refused.",
 )
 @PROFILE
 @memory_margin(0.0)

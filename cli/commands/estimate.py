@@ -43,9 +43,8 @@ alone; most take less than one."""
     required=True,
     shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
-    help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
-    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off. Or a layout as it was "
-    "printed, or @plan.json:3, the third of a plan's table.",
+    help="tp=8,pp=4,vpp=2,micro_batch_size=1, a layout as it was printed, or @plan.json:3, the "
+    "third of a plan's table. Left out: dp fills the cluster, zero_stage=1, the rest 1 or off.",
 )
 @memory_margin(0.0)
 @JSON

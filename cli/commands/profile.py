@@ -146,8 +146,7 @@ LOCAL = Path("profile.json")
 WANTED = (
     job_option(
         "--model",
-        "Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
-        "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
+        "Its shapes are measured: as in search.  [default: llama3-8b on GPUs, a tiny one on a CPU]",
     ),
     seq_length(required=False),
     job_option("--precision", "Number format of the products. [default: bf16, on a CPU fp32]"),
@@ -155,8 +154,8 @@ WANTED = (
         "--runtime",
         multiple=True,
         type=OneOf("runtime", names.LAYER_RUNTIMES),
-        help="Measure whole layers as this runtime trains them; may be repeated. [default: plain "
-        "PyTorch, and Megatron-LM where megatron-core is installed]",
+        help="Measure whole layers as it trains them, again for more.  [default: torch-eager, and "
+        "megatron-lm where megatron-core is installed]",
     ),
     click.option(
         "--quick", is_flag=True, help="A shorter list, about a minute: fewer sizes, fewer repeats."
@@ -165,23 +164,23 @@ WANTED = (
         "--budget",
         metavar="TIME",
         callback=parameters.second_count,
-        help="End in this time, start included, such as 60s or 5m: of the list, with --quick of "
-        "the shorter one, what explains most of a step goes first; the answer lists what was left "
-        "out.",
+        help="End in this time, start included, such as 5m: what explains most of a step goes "
+        "first, the answer lists what was left out.",
     ),
     click.option(
         "--only",
         multiple=True,
         type=OneOf("measurement", names.MEASUREMENTS),
         metavar="ITEM",
-        help=f"Measure this alone; may be repeated: {', '.join(names.MEASUREMENTS)}.",
+        cls=parameters.listing(names.MEASUREMENTS),
+        help="Measure this alone (names below), again for more.",
     ),
     click.option(
         "--optimizer",
         multiple=True,
         type=OneOf("optimizer", names.MEASURED_OPTIMIZERS),
         metavar="NAME",
-        help="Measure a step of this as well as of AdamW; may be repeated: "
+        help="Measure a step of this as well as of AdamW, again for more: "
         f"{', '.join(names.MEASURED_OPTIMIZERS[1:])}.",
     ),
     click.option(
@@ -208,14 +207,14 @@ NODES = (
         "--timeout",
         type=parameters.Seconds(1, 3600),
         default=60.0,
-        help="Seconds after which a rank or node that does not go on ends the run.",
+        help="A rank or node that does nothing for so long ends the run.",
     ),
     click.option(
         "--start-timeout",
         type=parameters.Seconds(1, 86400),
         default=300.0,
-        help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
-        "nothing meanwhile is given --timeout.",
+        help="For all nodes to come and to load torch; a rank that does nothing meanwhile is given "
+        "--timeout.",
     ),
 )
 
@@ -234,7 +233,7 @@ NODES = (
     default=LOCAL,
     help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
 )
-@click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
+@click.option("--restart", "fresh", is_flag=True, help="Drop the journal of an earlier run.")
 @click.option(
     "--print-launch",
     type=OneOf("launcher", names.LAUNCH_KINDS),
@@ -250,7 +249,7 @@ def command(
     report: Path | None,
     print_launch: LauncherKind | None,
     *,
-    restart: bool,
+    fresh: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -270,7 +269,7 @@ def command(
     files = Files.of_output(output)
     with StopSignals() as signals:
         try:
-            profile = _measured(wanted, nodes, files, signals, budget, restart=restart)
+            profile = _measured(wanted, nodes, files, signals, budget, fresh=fresh)
         except KeyboardInterrupt as stop:
             sent = signals.sent or (stop.sent if isinstance(stop, StoppedByUser) else signal.SIGINT)
             remark(f"stopped by {sent.name}: {_kept(stop, files)}")
@@ -293,13 +292,13 @@ def _measured(
     signals: StopSignals,
     budget: Budget | None,
     *,
-    restart: bool,
+    fresh: bool,
 ) -> Profile | None:
     gpus = num_gpus(Limits(nodes.timeout, nodes.start_timeout), signals.sleep)
     where, device = nodes.launch(gpus, budget), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
     with TaskBar("measuring") as bar:
-        return measured_here(request, where, files, bar, gpus, restart=restart)
+        return measured_here(request, where, files, bar, gpus, restart=fresh)
 
 
 def _kept(stop: KeyboardInterrupt, files: Files) -> str:

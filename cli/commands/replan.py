@@ -77,16 +77,16 @@ OUTAGE = (
     "--lost",
     multiple=True,
     metavar="N|GROUP:N|NAME",
-    help="Nodes that are lost: how many, of which group or island (its GPU, or its place from 0), "
-    "or the name of one where the cluster has measured links.",
+    help="Lost nodes: how many, of which group or island (its GPU, or its place from 0), or a name "
+    "where links were measured.",
 )
 @parameters.job_option("--cluster", "In place of --lost, what is left, or grown: of all islands.")
 @click.option(
     "--saved",
     type=OneOf("way", names.SAVED),
     default=names.SAVED[0],
-    help="How the checkpoint was saved: as the plan's launch does; reshardable, as the runtime's "
-    "own option or command makes it; or its weights alone are loaded, which changes the training.",
+    help="Checkpoint: as the plan's launch saves it; reshardable, by an option or command of the "
+    "runtime; or its weights alone, which changes the training.",
 )
 @global_batch_size(required=False, text="Sequences per step from now on; changes the training")
 @gathered("outage", "trainplan.planner.replan:Stated", OUTAGE)

@@ -61,7 +61,8 @@ way_options = gathered(
             "--kind",
             metavar="KIND",
             shell_complete=completions.names((*names.SCHEDULES, "all")),
-            help=f"{', '.join(names.SCHEDULES)}, or all of them.",
+            cls=parameters.listing(names.SCHEDULES),
+            help="Published schedule (names below), or all of them.",
         ),
         click.option("--synthesise", is_flag=True, help="Let a solver find the best order it can."),
         click.option(

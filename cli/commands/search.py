@@ -109,22 +109,20 @@ OBJECTIVE = click.option(
     "--objective",
     type=OneOf("objective", names.OBJECTIVES),
     default="time",
-    help="What is best: the fastest step, the most free memory near it, the least money or energy, "
-    "the fewest GPUs on which the job fits and meets a deadline, or the longest sequence that "
-    "trains. All but memory and the longest sequence may leave nodes unused.",
+    help="What is best: fastest step, most free memory near it, least money or energy, fewest GPUs "
+    "that fit and meet --deadline, or longest sequence.",
 )
 ALL_NODES = click.option(
     "--all-nodes",
     is_flag=True,
-    help="Use all nodes of the cluster, though fewer of them may be better.",
+    help="Use all nodes; else all objectives but memory and context may leave some unused.",
 )
 SLACK = click.option(
     "--slack",
     callback=parameters.percentage,
     metavar="PERCENT",
-    help="How much longer than the fastest a step may take: the answer is the simplest layout "
-    "within it, with --objective memory the one that needs least. 0 takes the fastest.  "
-    "[default: 1%, memory 2%]",
+    help="How much longer than the fastest a step may take: the simplest within it is the answer, "
+    "or the one of least memory.  [default: 1%, memory 2%]",
 )
 DEADLINE = click.option(
     "--deadline",
@@ -139,8 +137,7 @@ PARETO = click.option(
     "--pareto",
     shell_complete=completions.names(completions.FRONTS),
     metavar="A,B",
-    help="Instead of one answer, every layout that no other beats in both objectives: time,memory "
-    "or cost,time.",
+    help="Instead of one answer: all that no other beats in both of time,memory or cost,time.",
 )
 search_options = gathered(
     "options",
@@ -167,34 +164,32 @@ search_options = gathered(
         click.option(
             "--trusted",
             is_flag=True,
-            help="Only layouts within what published runs measured, axis by axis, on such a "
-            "runtime and GPU and of such a model; prints what that costs, or what is missing.",
+            help="Only layouts in distribution: within what published runs of such a runtime, GPU "
+            "and model measured; prints what that costs.",
         ),
         click.option(
             "--trainer",
             type=OneOf("trainer", names.TRAINERS),
-            help="Only layouts and settings that this project has words for, on a runtime that it "
-            "trains on: `plan export --trainer` writes its files.",
+            help="Only what this project can be set to, on a runtime that it trains on; `plan "
+            "export --trainer` writes its files.",
         ),
         click.option(
             "--search-options",
             type=OneOf("choice", names.LEVELS),
             default="safe",
-            help="Settings of the runtime that are searched where no --option states them: safe "
-            "ones, which change no numerics; all, with stored precision; or none.",
+            help="Settings that are searched: safe ones, which change no numerics; all, with "
+            "stored precision; or none.",
         ),
         click.option(
             "--fit-chance",
             type=parameters.FloatRange(0, 1, min_open=True, max_open=True),
             default=names.FIT_CHANCE,
-            help="Chance to fit that a layout needs, by how far published peaks were from "
-            "their estimates.",
+            help="Chance to fit that a layout needs, by the error of estimates of published peaks.",
         ),
         click.option(
             "--fit-p99",
             is_flag=True,
-            help="The answer must fit in 99 of 100 steps, too, as --option routing=FILE has the "
-            "load of experts shift.",
+            help="It must fit in 99 of 100 steps, too, as load shifts (--option routing=FILE).",
         ),
         memory_margin(None),
         click.option(
@@ -223,8 +218,8 @@ search_options = gathered(
 @click.option(
     "--verbose",
     is_flag=True,
-    help="Also print the memory of every pipeline rank, the settings that were searched, more "
-    "measured runs, other schedules and what was refused.",
+    help="Also print memory of every rank, settings, more measured runs, other schedules, "
+    "refusals.",
 )
 @gathered("destination", "trainplan.cli.values.stated:Destination", (OUTPUT, REPORT, FORCE, JSON))
 def command(

@@ -105,7 +105,7 @@ WAY = (
     click.option(
         "--launcher",
         type=OneOf("launcher", TRIAL_LAUNCHERS),
-        help="How a trial is started: torchrun runs run.sh here, slurm submits run.sbatch, command "
+        help="What starts a trial: torchrun runs run.sh here, slurm submits run.sbatch, command "
         "runs --command. [default: processes with --nproc, else torchrun]",
     ),
     click.option(
@@ -117,14 +117,13 @@ WAY = (
     click.option(
         "--stop-command",
         metavar="TEMPLATE",
-        help="What ends a trial that --command started on another machine, filled in as it is: "
-        "'ssh head pkill -f {folder}/{script}'.",
+        help="What ends a trial of --command elsewhere: 'ssh head pkill -f {folder}/{script}'.",
     ),
     click.option(
         "--simulate",
         type=PATH,
         metavar="MACHINE.json",
-        help="Launch nothing: a simulated machine with hidden constants, faults and noise answers.",
+        help="Launch nothing: a simulated machine with hidden constants, faults and noise.",
     ),
 )
 LIMITS = (

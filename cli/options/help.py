@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
+from trainplan.cli.options.headings import HEADING_OF, HEADINGS, LONGEST_LIST, OUTPUT
 from trainplan.cli.terminal import load, named
 
 Stated = Callable[..., None]
@@ -20,6 +22,10 @@ Given = Mapping[str, object]
 """What is typed of a command's options and arguments, by name."""
 Needs = Callable[[Given, bool], Iterator[tuple[str, str]]]
 """Of what is typed, and whether a required option is missing: what else is, each with a reason."""
+LEFT_COLUMN = 22
+"""Columns for an option and what it takes."""
+WIDEST = 100
+"""Columns of a help page where the terminal has them."""
 LONGEST_EXAMPLE = 300
 """Characters of a command line that a message completes."""
 EXAMPLES = {
@@ -47,6 +53,34 @@ class Command(click.Command):
     """A command that names all it lacks at once, with an example that has it."""
 
     needs: Needs | None = None
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Options and their texts below the question of each; a short list has one heading."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        headings = [*HEADINGS] if len(options) > LONGEST_LIST else ["Options"]
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in headings}
+        for one in options:
+            heading = HEADING_OF.get(one.name or "", OUTPUT)
+            rows[heading if heading in rows else headings[-1]] += filter(
+                None, [one.get_help_record(ctx)]
+            )
+        yield from ((heading, found) for heading, found in rows.items() if found)
+
+    def lists(self) -> Iterator[tuple[str, str]]:
+        """Options that take one of many names, and those: the end of the help page."""
+        lists = ((one.opts[0], getattr(one, "listed", ())) for one in self.params)
+        yield from ((f"Names of {name}", " ".join(listed)) for name, listed in lists if listed)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does, by heading; lists of names take the width of the page."""
+        for heading, rows in self.sections(ctx):
+            with formatter.section(heading):
+                wide = [(f"{name:<{LEFT_COLUMN}}", text) for name, text in rows]
+                formatter.write_dl(wide, col_max=LEFT_COLUMN)
+        for heading, names in self.lists():
+            with formatter.section(heading):
+                lines = textwrap.fill(names, formatter.width - 2, break_on_hyphens=False)
+                formatter.write(f"{textwrap.indent(lines, '  ')}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does."""
@@ -117,7 +151,7 @@ def page(
                 values[one] = named(build)(**{key: values.pop(key) for key in taken})
             stated(**values)
 
-        shown = {"show_default": True}
+        shown = {"show_default": True, "max_content_width": WIDEST}
         command = click.command(name, cls=Command, epilog=epilog(*example), context_settings=shown)(
             answer
         )

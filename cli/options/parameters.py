@@ -34,6 +34,14 @@ MOST_BYTES = 2**50
 _PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%", re.ASCII)
 
 
+if TYPE_CHECKING:
+    Choice = click.Choice[str]
+    NumberType = click.ParamType[int]
+else:
+    Choice = click.Choice  # older clicks have no type parameter
+    NumberType = click.ParamType
+
+
 def _number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "") -> Decimal:
     """As `read_number`, for click."""
     try:
@@ -54,6 +62,10 @@ def _plain(
 class IntRange(click.IntRange):
     """A whole number within bounds, as it is usually written."""
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """On a help page."""
+        return "N"
+
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
@@ -64,6 +76,10 @@ class IntRange(click.IntRange):
 
 class FloatRange(click.FloatRange):
     """A finite number within bounds, as it is usually written."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """On a help page."""
+        return "X"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -76,12 +92,14 @@ class FloatRange(click.FloatRange):
         return number
 
 
-class Whole(click.IntRange):
-    """A whole number from 1, with or without a suffix: `128k`."""
+class Whole(NumberType):
+    """A whole number from 1, with or without a suffix: `128k`; its help page needs no range."""
+
+    name = "n"
 
     def __init__(self, most: int, kind: NumberKind = "count") -> None:
         """`most` is the largest."""
-        super().__init__(1, most)
+        self.range = click.IntRange(1, most)
         self.kind: NumberKind = kind
 
     def convert(
@@ -91,11 +109,15 @@ class Whole(click.IntRange):
         number: Any = _number(value, self.kind) if isinstance(value, str) else value
         if number % 1:
             raise click.BadParameter(f"{value} is no whole number", ctx, param)
-        return int(super().convert(number, param, ctx))
+        return int(self.range.convert(number, param, ctx))
 
 
 class Seconds(click.FloatRange):
     """A duration in seconds, with or without its unit: `90`, `90s`, `30m`."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """On a help page."""
+        return "SECONDS"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -231,12 +253,6 @@ def percentage(
     return float(match["number"]) / 100
 
 
-if TYPE_CHECKING:
-    Choice = click.Choice[str]
-else:
-    Choice = click.Choice  # click 8.1 has no type parameter
-
-
 class OneOf(Choice):
     """One of some names of a kind, which shells complete."""
 
@@ -256,6 +272,17 @@ class OneOf(Choice):
         raise click.BadParameter(message, ctx, param)
 
 
+def listing(names: Sequence[str]) -> type[click.Option]:
+    """The class of an option whose many names are below all options of a help page."""
+
+    class Listing(click.Option):
+        """An option with the names that it takes."""
+
+        listed = names
+
+    return Listing
+
+
 READ_AS: Mapping[str, Mapping[str, Any]] = {
     "--model": {"metavar": "MODEL", "shell_complete": completions.MODEL},
     "--cluster": {"metavar": "CLUSTER", "shell_complete": completions.cluster},
@@ -265,9 +292,8 @@ READ_AS: Mapping[str, Mapping[str, Any]] = {
 
 
 def job_option(
-    name: str, text: str, *, required: bool = False, show_default: str | None = None
+    name: str, text: str, *, required: bool = False, listed: Sequence[str] = ()
 ) -> Decorator:
     """An option of a job, read the same everywhere, with a help of its own."""
-    return click.option(
-        name, help=text, required=required, show_default=show_default, **READ_AS[name]
-    )
+    more: Mapping[str, Any] = {"cls": listing(listed)} if listed else {}
+    return click.option(name, help=text, required=required, **READ_AS[name], **more)

@@ -27,6 +27,7 @@ from trainplan.cli.options.parameters import (
     carbon_intensity,
     job_option,
     limit_seconds,
+    listing,
     step_count,
     token_count,
 )
@@ -46,16 +47,15 @@ PLAN = click.argument("plan", type=PATH)
 
 MODEL = job_option(
     "--model",
-    "A preset or its name on Hugging Face (`plan catalog models`), a config.json or its folder, "
-    "or our YAML.",
+    "Preset (`plan catalog models`), name on Hugging Face, config.json, its folder, or our YAML.",
     required=True,
 )
 TOWER = click.option(
     "--tower",
     shell_complete=completions.pairs(("none", *completions.TOWER_FIELDS), joined=True),
     metavar="NAME=VALUE,...",
-    help="Of a model with a vision or audio tower: samples=N in a sequence, patches=N in a sample, "
-    "frozen=none|encoder|all; or `none` for its text alone.",
+    help="Of a vision or audio tower: samples=N in a sequence, patches=N in a sample, "
+    "frozen=none|encoder|all; or `none`: text alone.",
 )
 
 
@@ -77,21 +77,20 @@ def seq_length(*, required: bool, text: str = "Tokens per sequence") -> Decorato
 
 PRECISION = job_option(
     "--precision",
-    "Number format of the matrix products.",
-    show_default="bf16; on a CPU the faster of fp32 and bf16",
+    "Number format of the matrix products.  [default: bf16; on a CPU the faster of fp32 and bf16]",
 )
 LENGTHS = click.option(
     "--lengths",
     shell_complete=completions.names(("lognormal:",), files=True),
     metavar="FILE|lognormal:MEAN,SIGMA",
-    help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
-    "JSON, or a distribution; --seq-length is then a row.",
+    help="Lengths of sequences where they differ: a CSV of length,count, its JSON, or a "
+    "distribution; --seq-length is then a row.",
 )
 PACKING = click.option(
     "--packing",
     type=OneOf("packing", PACKINGS),
-    help="How sequences of --lengths fill rows: each padded to one, first fit, or equal in "
-    "attention work.  [default: none]",
+    help="How they fill rows: each padded to one, first fit, or equal in attention work.  "
+    "[default: none]",
 )
 TOKENS = click.option(
     "--tokens",
@@ -104,28 +103,28 @@ OPTIMIZER = click.option(
     shell_complete=completions.names(OPTIMIZERS),
     metavar="NAME[:SETTING=VALUE,...]",
     default="adamw",
-    help=f"Optimizer (`plan catalog optimizers`): {', '.join(OPTIMIZERS)}; such as "
-    "galore:rank=1024. galore and apollo change the training.",
+    cls=listing(OPTIMIZERS),
+    help="Optimizer (names below), such as galore:rank=1024; galore and apollo change the "
+    "training.",
 )
 STATE_PRECISION = click.option(
     "--state-precision",
     type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
-    help="bf16 stores weights, gradients and moments in bf16, with no copy in fp32. FP8-LM's "
-    "levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also weights in fp8. "
-    "Changes the training.",
+    help="Changes the training. bf16: weights, gradients and moments, no copy in fp32. FP8-LM: o1 "
+    "gradients in fp8, o2 also moments in fp8 and fp16, o3 also weights in fp8.",
 )
 RUNTIME = job_option(
     "--runtime",
-    f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
-    show_default=f"{DEFAULT_RUNTIME}, or the first that trains the job; on a CPU fsdp2",
+    f"Training runtime (names below).  [default: {DEFAULT_RUNTIME}, or the first that trains the "
+    "job; on a CPU fsdp2]",
+    listed=RUNTIMES,
 )
 RUNTIME_VERSION = click.option(
     "--runtime-version",
     metavar="VERSION",
-    help="Release you run: a container (26.04), a version of Megatron Core (0.17) or a month "
-    "(2026-05). Layers of experts are priced for it; a note shows where rules were checked against "
-    "another.  [default: the newest known]",
+    help="Release you run: a container (26.04), Megatron Core (0.17) or a month (2026-05). Layers "
+    "of experts are priced for it.  [default: the newest known]",
 )
 
 
@@ -145,77 +144,78 @@ RUNTIME_OPTION = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=runtime_options,
-    help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
+    cls=listing(RUNTIME_OPTIONS),
+    help="Setting of the runtime (names below), again for more.",
 )
 RESERVE = click.option(
     "--reserve",
     "reserve_bytes",
     callback=byte_count,
     metavar="SIZE",
-    help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
+    help="Memory of each GPU left to another tenant, as a rollout engine (30GiB, 500MiB).",
 )
 RESERVE_HOST = click.option(
     "--reserve-host",
     "reserve_host_bytes",
     callback=byte_count,
     metavar="SIZE",
-    help="Memory of the host of every node left to it (200GiB).",
+    help="Host memory of each node left to it (200GiB).",
 )
 TRAIN = click.option(
     "--train",
     shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
-    help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
-    "modules: all, attention, mixer, mlp or matrices as q,v.  [default: as the model states, full]",
+    help="full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; modules: all, "
+    "attention, mixer, mlp or matrices as q,v.  [default: as the model states, full]",
 )
 LOSS_TOKENS = click.option(
     "--loss-tokens",
     type=FloatRange(1e-6, 1),
     default=1.0,
     metavar="SHARE",
-    help="Share of the tokens that count in the loss, as where prompts do not.",
+    help="Share of the tokens that count in the loss: prompts may not.",
 )
 OUTER = (
     click.option(
         "--allow",
         type=OneOf("change of the training", ALLOWED),
         multiple=True,
-        help="What may change the training. diloco: islands (equal groups of nodes, or --islands) "
-        "take local steps alone and are joined by outer steps.",
+        help="What may change the training. diloco: islands of nodes take local steps alone and "
+        "are joined by outer steps.",
     ),
     click.option(
         "--islands",
         type=IntRange(2, 1 << 10),
         metavar="N",
-        help="With --allow diloco: equal parts of the nodes.  [default: the cluster's "
-        "groups; a search tries fewer, and none]",
+        help="diloco: equal parts of the nodes.  [default: the cluster's groups; a search tries "
+        "fewer, and none]",
     ),
     click.option(
         "--outer-every",
         callback=step_count("free"),
         shell_complete=completions.names(("free",)),
         metavar="STEPS|free",
-        help="With --allow diloco: local steps between outer steps; free are the fewest with 95 % "
-        "of the time in local steps.  [default: free]",
+        help="diloco: local steps between outer steps; free: the fewest with 95 % of the time in "
+        "local steps.  [default: free]",
     ),
     click.option(
         "--outer-dtype",
         type=OneOf("type", OUTER_TYPES),
-        help="With --allow diloco: outer gradients on the wire.  [default: fp32]",
+        help="diloco: outer gradients on the wire.  [default: fp32]",
     ),
     click.option(
         "--outer-overlap",
         callback=step_count("none", "eager"),
         shell_complete=completions.names(("none", "eager")),
         metavar="none|STEPS|eager",
-        help="With --allow diloco: local steps behind which an outer step may hide; eager: all "
-        "until the next.  [default: none]",
+        help="diloco: local steps that an outer step overlaps; eager: all until the next.  "
+        "[default: none]",
     ),
     click.option(
         "--outer-fragments",
         type=IntRange(1, 1 << 10),
         metavar="N",
-        help="With --allow diloco: parts of the model that are joined in turn.  [default: 1]",
+        help="diloco: parts of the model that are joined in turn.  [default: 1]",
     ),
 )
 CARBON = click.option(
@@ -224,8 +224,8 @@ CARBON = click.option(
     callback=carbon_intensity,
     shell_complete=completions.names(("world",)),
     metavar="KG|world",
-    help="Carbon dioxide of a kWh of electricity in kg, such as 0.4, or the mean of the world: "
-    "adds that of a step and of the run of --tokens.",
+    help="kg of CO2 of a kWh, such as 0.4, or the mean of the world: adds that of a step and of "
+    "the run of --tokens.",
 )
 PUE = click.option(
     "--pue",
@@ -238,8 +238,8 @@ PROFILE = click.option(
     "profiles",
     multiple=True,
     type=PATH,
-    help="Measurements instead of the catalog: a file of `plan profile` (several merge) or of "
-    "`plan calibrate`.",
+    help="Measurements instead of the catalog: of `plan profile` (several merge) or `plan "
+    "calibrate`.",
 )
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
@@ -249,7 +249,7 @@ REPORT = click.option(
 )
 CANDIDATE = click.option(
     "--candidate",
-    type=IntRange(1, 1 << 30),
+    type=Whole(1 << 30),
     metavar="N",
     help="Rank of another layout of the plan's table.  [default: the best]",
 )
@@ -257,7 +257,7 @@ FORCE = click.option("--force", is_flag=True, help="Replace files that exist.")
 WORKERS = click.option(
     "--workers",
     type=IntRange(1, 64),
-    help="Processes that share the work; by default one for each core, at most 8.",
+    help="Processes that share the work.  [default: one for each core, at most 8]",
 )
 
 
@@ -278,8 +278,8 @@ def memory_margin(default: float | None) -> Decorator:
         "--memory-margin",
         type=FloatRange(0, 1, max_open=True),
         default=default,
-        show_default=True if default is not None else f"what fits {100 * FIT_CHANCE:g} of 100",
-        help="Share of GPU memory that must stay free.",
+        help="Share of GPU memory that must stay free."
+        + ("" if default is not None else f"  [default: what fits {100 * FIT_CHANCE:g} of 100]"),
     )
 
 

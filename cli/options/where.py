@@ -22,9 +22,8 @@ from trainplan.cli.terminal import named
 
 CLUSTER = job_option(
     "--cluster",
-    "NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
-    "2xp5.48xlarge or gb200-nvl72 (`plan catalog clusters`), a YAML file, or a file of `plan "
-    "profile`.  [default: the GPUs of this machine]",
+    "8x8:h100 (nodes x GPUs), 64xh100, a machine such as 2xp5.48xlarge (`plan catalog clusters`), "
+    "a YAML file, or one of `plan profile`.  [default: the GPUs of this machine]",
 )
 COUNTS = (
     click.option(
@@ -49,19 +48,19 @@ COUNTS = (
 NIC = click.option(
     "--nic",
     metavar="SPEED",
-    help="Network of a node: 400Gb/s (an adapter of that speed for each GPU), 4x100Gb/s or "
-    "3200Gb/s/node; Gb/s or GB/s.  [default: the cluster's]",
+    help="Network of a node: 400Gb/s (for each GPU), 4x100Gb/s or 3200Gb/s/node; Gb/s or GB/s.  "
+    "[default: the cluster's]",
 )
 POWER_LIMIT = click.option(
     "--power-limit",
     metavar="WATTS",
-    help="Board power that a GPU may draw, such as 500W: products and attention run at the clock "
-    "that it allows.  [default: the cluster's, else the GPU's own]",
+    help="Board power that a GPU may draw, such as 500W; its clock follows.  [default: the "
+    "cluster's, else the GPU's own]",
 )
 PRICE = click.option(
     "--price",
     metavar="MONEY",
-    help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
+    help="Price of a GPU hour: 2.5, '$2.5', 'EUR 2'; with --tokens adds that of the run.  "
     "[default: the cluster's]",
 )
 FAILURES = (
@@ -70,39 +69,38 @@ FAILURES = (
         callback=node_day_count,
         shell_complete=completions.names((PUBLISHED,)),
         metavar="TIME|published",
-        help="Mean time between failures of one node, such as 400d, or that of a published run on "
-        "such GPUs: adds what failures and saves take to days, money and energy.  [default: the "
-        "cluster's, else without failures]",
+        help="Mean time between failures of a node, such as 400d, or of a published run: adds what "
+        "failures and saves take.  [default: the cluster's, else without failures]",
     ),
     click.option(
         "--restart",
         callback=minute_count,
         metavar="TIME",
-        help="From a failure until training goes on.  [default: the cluster's, else 10m]",
+        help="Time from a failure until training goes on.  [default: the cluster's, else 10m]",
     ),
     click.option(
         "--checkpoint",
         callback=gb_per_s,
         metavar="SPEED",
-        help="What all nodes together write to where checkpoints are, such as 50GB/s.",
+        help="Speed at which all nodes together write a checkpoint, such as 50GB/s.",
     ),
     click.option(
         "--save",
         type=OneOf("way to save", SAVES),
-        help="Training waits for a save, or until its copy is in host memory (async); local: it "
-        "stays there, with another on another node.  [default: the cluster's, else sync]",
+        help="Training waits for a save, or for its copy in host memory (async), which stays there "
+        "and on another node (local).  [default: the cluster's, else sync]",
     ),
     click.option(
         "--spare-nodes",
         type=IntRange(0, 1 << 10),
         metavar="N",
-        help="Nodes more than those of the cluster, which replace failed ones; they are paid.",
+        help="Nodes more than the cluster's, which replace failed ones; they are paid.",
     ),
     click.option(
         "--repair",
         callback=hour_count,
         metavar="TIME",
-        help="Until a failed node is back.  [default: another is there at once]",
+        help="Time until a failed node is back.  [default: another is there at once]",
     ),
 )
 """`--mtbf-node` to `--repair`: `failures` of a cluster."""
@@ -113,8 +111,8 @@ OFFERS = click.option(
     "--offers",
     metavar="FILE|CLUSTER=PRICE,...",
     shell_complete=completions.names((), files=True),
-    help="With --objective cost, in place of --cluster: offers to compare, a YAML or CSV of name, "
-    "cluster, price_per_gpu_hour and currency, or 8x8:h100=2.5,8x8:a100=1.2.",
+    help="With --objective cost: machines to compare, as 8x8:h100=2.5,8x8:a100=1.2 or a YAML or "
+    "CSV of name, cluster, price_per_gpu_hour, currency.",
 )
 MACHINE = ("cluster", "nodes", "gpus", "gpu", "offers")
 """Options of where it is trained, by name."""

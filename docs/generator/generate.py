@@ -1,7 +1,7 @@
 """Writes docs/reference from the code, and what the commands in README and docs really print.
 
 python docs/generator/generate.py            write the files
-python docs/generator/generate.py --check    say which are out of date, exit code 1 if any is
+python docs/generator/generate.py --check    name those out of date, exit code 1 if any is
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from trainplan.cli.documents import schedules, validate
 from trainplan.cli.documents.check import CheckDocument
 from trainplan.cli.documents.registry import documented
 from trainplan.cli.main import plan
+from trainplan.cli.options.help import Command
 from trainplan.costmodel import step
 from trainplan.costmodel.architecture import layers, model, tower
 from trainplan.costmodel.documents import calibration
@@ -71,7 +72,7 @@ HEAD = (
 def cli_page() -> Lines:
     """Every command with every option."""
     yield from ("# Commands", "")
-    yield "What `plan --help` and `plan COMMAND --help` say. Exit codes: 0 an answer, 2 nothing"
+    yield "What `plan --help` and `plan COMMAND --help` print. Exit codes: 0 an answer, 2 nothing"
     yield "fits or bad input, 1 a bug of ours, 130 Ctrl-C. Results go to stdout, remarks to stderr."
     yield "The first Ctrl-C ends `plan search` as a time limit would, with the best so far; a"
     yield "second one ends it at once."
@@ -94,10 +95,12 @@ def _command(context: click.Context, command: click.Command) -> Lines:
     yield from (f"## {context.command_path}", "")
     yield from _help_text(command.help or command.short_help or "")
     yield from ("```text", usage, "```", "")
-    records = (p.get_help_record(context) for p in command.params)
-    rows = [(f"`{name}`", text) for name, text in filter(None, records)]
-    if rows:
-        yield from table(("option", "meaning"), rows)
+    if isinstance(command, Command):
+        for heading, rows in command.sections(context):
+            named = [(f"`{name}`", text) for name, text in rows if name != "-h, --help"]
+            yield from table((heading, "meaning"), named)
+        for heading, names in command.lists():
+            yield from (f"{heading}: {', '.join(f'`{name}`' for name in names.split())}.", "")
 
 
 def _help_text(text: str) -> Lines:
@@ -366,7 +369,7 @@ def rendered() -> dict[Path, str]:
 
 
 def outdated() -> list[Path]:
-    """Pages that differ from what the code says."""
+    """Pages that differ from the code."""
     return [
         path
         for path, text in rendered().items()

@@ -19,7 +19,9 @@ from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
 from tests.e2e.measured_runs import sample
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
-from trainplan.cli.options.help import GROUPS
+from trainplan.cli.options.headings import HEADING_OF, HEADINGS, LONGEST_LIST
+from trainplan.cli.options.help import GROUPS, Command
+from trainplan.cli.options.names import OPTIMIZERS, RUNTIME_OPTIONS
 from trainplan.cli.terminal.lazily import load, named
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.catalog.entries import gpu_names
@@ -75,6 +77,30 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...]):
     assert "Example:" in outcome.out
     assert f"plan {path[0]}" in outcome.out
     assert all(len(line) <= 100 for line in outcome.out.splitlines())
+
+
+def test_options_of_a_long_help_page_are_below_the_question_that_they_answer():
+    found = [command_of((name,)) for name in COMMANDS]
+    long = [one for one in found if isinstance(one, Command) and len(one.params) > LONGEST_LIST]
+    assert len(long) >= 8
+    for one in long:
+        sections = dict(one.sections(click.Context(one)))
+        assert [*sections] == [name for name in HEADINGS if name in sections]
+        stated = {str(each.name) for each in one.params if isinstance(each, click.Option)}
+        assert stated <= set(HEADING_OF)
+        assert sum(map(len, sections.values())) == len(stated) + 1  # the help page itself
+
+
+def test_names_of_a_long_list_are_below_the_options():
+    page = plan("search", "--help").out
+    options, _, lists = page.partition("\nNames of --optimizer:")
+    assert (
+        options.index("\nThe job:") < options.index("\nThe machines:") < options.index("\nOutput:")
+    )
+    assert " ".join(OPTIMIZERS) in " ".join(lists.split())
+    assert " ".join(RUNTIME_OPTIONS) in " ".join(lists.split())
+    assert "megatron-bridge" not in options
+    assert "[1<=x<=1073741824" not in page
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -13,6 +13,7 @@ from click.shell_completion import ShellComplete
 from tests.e2e.command import PLAN, plan
 from tests.e2e.test_commands import HEAVY, command_of, commands, ours_that_answer
 from trainplan.cli.main import plan as group
+from trainplan.cli.options.parameters import Whole
 
 FREE = {
     # numbers, durations, sizes, shares
@@ -55,7 +56,7 @@ def test_every_option_completes_its_values_or_is_a_number_or_free(
     path: tuple[str, ...], option: click.Option
 ):
     name = option.opts[0]
-    numeric = isinstance(option.type, click.IntRange | click.types.FloatRange)
+    numeric = isinstance(option.type, click.IntRange | click.types.FloatRange | Whole)
     if numeric or option.type in (click.INT, click.FLOAT) or name in FREE:
         return
     assert kinds(*path, name, ""), f"{' '.join(path)} {name} completes nothing"
