@@ -2,9 +2,10 @@
 
 import sys
 import time
-from pathlib import Path
+from functools import partial
 
 from trainplan.costmodel.profiles.profile import CollectivePoint, StreamPoint
+from trainplan.profiler.bench.layer import LAYER
 from trainplan.profiler.journal import records
 from trainplan.profiler.launch.session import main
 from trainplan.profiler.task import Item, MeasurementTask
@@ -36,17 +37,16 @@ def _sum(clock):
     )
 
 
-def _faulty(request, place):
-    """What the scratch folder names happens on the last rank, in the middle of a sum."""
-    last = place.rank == place.world_size - 1
+def _raise():
+    raise MemoryError("one rank has no room")
+
+
+def _faulty(place, fault):
+    """A sum that goes wrong on the last rank."""
 
     def measure(clock):
-        fault = Path(request.scratch) / "fault"
-        name = fault.read_text() if fault.exists() else ""
-        if last and name == "sleep":
-            time.sleep(600)
-        if last and name == "raise":
-            raise MemoryError("one rank has no room")
+        if place.rank == place.world_size - 1:
+            fault()
         yield from _sum(clock)
 
     return measure
@@ -70,13 +70,15 @@ def _tasks(request, place):
 
 def _faulty_tasks(request, place):
     yield MeasurementTask("before", _copy)
-    yield MeasurementTask("fault", _faulty(request, place), together=True)
+    yield MeasurementTask("fault", _faulty(place, _raise), together=True)
     yield MeasurementTask("after", _sum, together=True)
+    yield MeasurementTask("hang", _faulty(place, partial(time.sleep, 600)), together=True)
 
 
 ITEMS = {
     "plain": Item("plain", "a copy and a sum", _tasks),
-    "faulty": Item("faulty", "a sum in which a rank goes wrong", _faulty_tasks),
+    "faulty": Item("faulty", "sums in which a rank goes wrong", _faulty_tasks),
+    "layer": LAYER,
 }
 
 if __name__ == "__main__":

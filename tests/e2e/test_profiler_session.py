@@ -13,11 +13,12 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
+from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, unsealed
 from trainplan.profiler.launch.launch import run
+from trainplan.profiler.launch.loop import _opened
 from trainplan.profiler.launch.paths import Files, Launch
 from trainplan.profiler.launch.scheduler import Budget
-from trainplan.profiler.launch.session import _chosen
 from trainplan.profiler.task import Place, Request
 from trainplan.profiler.train.megatron.micro_batch import is_installed
 from trainplan.profiler.watch.lock import only_run
@@ -73,7 +74,6 @@ def measure(tmp_path, monkeypatch):
 
     start.request = request
     start.files = Files.of_output(tmp_path / "profile.json")
-    start.fault = (tmp_path / "fault").write_text
     return start
 
 
@@ -109,54 +109,66 @@ def header_of(request, processes):
     )
 
 
-def test_two_ranks_measure_and_list_what_they_cannot(measure):
+def test_a_refusal_of_the_processes_leaves_the_journal_of_something_else(measure):
     before = line_of(header_of(measure.request("plain", seq_length=64), 1))
     measure.files.journal.write_text(before)
-    with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
-        measure("plain", processes=1)
+    refusal = _opened(JournalFile(measure.files.journal), header_of(measure.request("plain"), 1))
+    assert re.search(r"another seq_length.*--restart", refusal)
+    with pytest.raises(SpecError, match=r"'nothing'.*plain"):
+        measure("nothing", processes=1)
     assert measure.files.journal.read_text() == before
     assert not measure.files.lock.exists()
-    content = measure("plain", restart=True, budget=Budget(600.0, monotonic() + 600.0))
+
+
+def test_two_ranks_measure_also_layers_and_list_what_they_cannot(measure):
+    runtimes = ("megatron-lm",) if is_installed() else ()
+    measure.files.journal.write_text(line_of(header_of(measure.request(seq_length=64), 1)))
+    budget = Budget(600.0, monotonic() + 600.0)
+    content = measure("plain", "layer", restart=True, budget=budget, runtimes=runtimes)
     assert content.left_out is None
     assert content.header.request.seq_length == 128
-    assert [point.kind for point in content.points] == ["stream", "collective"]
-    assert content.points[1].time.slowest_rank in (0, 1)
+    copied, summed, *others = content.points
+    assert [copied.kind, summed.kind] == ["stream", "collective"]
+    assert summed.time.slowest_rank in (0, 1)
+    layers = [p for p in others if p.kind == "layer"]
+    assert [(p.tp, p.sequence_parallel, p.collectives_inside) for p in layers] == (
+        [(1, False, False), (2, True, True)] if runtimes else []
+    )
+    assert [p.saved_bytes for p in layers] == sorted(
+        {p.saved_bytes for p in layers}, reverse=True
+    )  # each rank keeps its part
     assert [(f.detail, f.rank) for f in content.failures] == [
         ("unsupported: unsupported: no such kernel on this device", 0),
         ("not a number: ValueError: the product is not finite", 0),
     ]
     assert content.header.software.backend == "gloo"
     assert [host.num_gpus for host in content.header.hosts] == [2]
-    assert (measure.seen[-1].done, measure.seen[-1].total) == (4, 4)
-    copied, summed = done(measure.files)
-    assert len(copied.samples[0].seconds) == content.points[0].time.repeats
-    assert set(summed.samples[0].slowest_ranks) <= {0, 1}
-    for record in (copied, summed):
+    number = 4 + len(layers)
+    assert (measure.seen[-1].done, measure.seen[-1].total) == (number, number)
+    first, second, *_ = done(measure.files)
+    assert len(first.samples[0].seconds) == copied.time.repeats
+    assert set(second.samples[0].slowest_ranks) <= {0, 1}
+    for record in (first, second):
         assert [one.time() for one in record.samples] == [p.time for p in record.points]
 
 
-def test_a_rank_that_hangs_is_named_and_ended(measure):
-    measure.fault("sleep")
-    with pytest.raises(ProfilerError) as error:
-        measure("faulty", timeout=4.0)
-    assert re.search("item faulty, task fault: rank 1 on .* hangs", str(error.value))
-    assert not processes_left(measure.files)
-    assert starts(measure.files, "fault") == 1
-
-
-def test_after_an_error_on_one_rank_fresh_processes_go_on_and_pass_over_what_stopped_two_runs(
+def test_after_an_error_on_one_rank_fresh_processes_go_on_and_one_that_hangs_is_named_and_ended(
     measure,
 ):
     start = Start(item="faulty", key="after")
     header = header_of(measure.request("faulty"), 2)
     measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
-    measure.fault("raise")
-    content = measure("faulty", timeout=6.0)
+    with pytest.raises(ProfilerError) as error:
+        measure("faulty", timeout=6.0)
+    assert re.search("item faulty, task hang: rank 1 on .* hangs", str(error.value))
+    assert not processes_left(measure.files)
+    content = JournalFile(measure.files.journal).content()
     passed_over, raised = content.failures
     assert (raised.detail, raised.rank) == ("fault: out of memory: one rank has no room", 1)
     assert passed_over.detail == "after: stopped the run 2 times and is passed over"
     assert len(content.points) == 1
-    assert [starts(measure.files, key) for key in ("before", "fault", "after")] == [1, 1, 2]
+    keys = ("before", "fault", "after", "hang")
+    assert [starts(measure.files, key) for key in keys] == [1, 1, 2, 1]
 
 
 def test_a_second_run_on_one_output_is_refused_and_leaves_the_journal_of_the_first(measure):
@@ -166,22 +178,10 @@ def test_a_second_run_on_one_output_is_refused_and_leaves_the_journal_of_the_fir
     assert measure.files.journal.read_text() == "what the first one measured"
 
 
-def test_an_unknown_item_is_refused_by_name(measure):
-    with pytest.raises(ProfilerError, match=r"'nothing'.*plain"):
-        _chosen(measure.request("nothing"), {"plain": None})
-
-
-def test_four_ranks_measure_collectives_messages_links_and_layers_beside_them(measure):
-    runtimes = ("megatron-lm",) if is_installed() else ()
-    content = measure(processes=4, module="profiler_collectives", quick=False, runtimes=runtimes)
+def test_four_ranks_measure_collectives_messages_and_links(measure):
+    items = ("collectives", "p2p", "links")
+    content = measure(*items, processes=4, module="profiler_collectives", quick=False)
     assert content.failures == ()
-    layers = [p for p in content.points if p.kind == "layer"]
-    assert [(p.tp, p.sequence_parallel, p.collectives_inside) for p in layers] == (
-        [(1, False, False), (2, True, True), (4, True, True)] if runtimes else []
-    )
-    assert [p.saved_bytes for p in layers] == sorted(
-        {p.saved_bytes for p in layers}, reverse=True
-    )  # each rank keeps its part
     shapes = {(p.operation, p.ranks, p.stride) for p in content.points if p.kind == "collective"}
     operations = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
     groups = {(o, *shape) for o in operations for shape in ((2, 1), (4, 1), (2, 2))}

@@ -10,15 +10,18 @@ import pytest
 import yaml
 from mcp import Client
 
-from tests.e2e.command import TINY, plan
-from tests.e2e.test_serve import JOB, LAUNCH, LIMITS
+from tests.e2e.command import TINY, plan, with_value
+from tests.e2e.test_serve import JOB as ON_EIGHT
+from tests.e2e.test_serve import LAUNCH, LIMITS
 from trainplan.cli.serve.fields import Inline
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
 from trainplan.cli.serve.work import Call, answer
 
+JOB = {**ON_EIGHT, "cluster": "1x2:h100-sxm"}
+"""A change is noticed in an answer of few layouts, too."""
 MODEL = yaml.safe_load(Path("examples/tiny.yaml").read_text())
-CLUSTER = {"groups": [{"gpu": "h100-sxm", "num_nodes": 1, "gpus_per_node": 8}]}
+CLUSTER = {"groups": [{"gpu": "h100-sxm", "num_nodes": 1, "gpus_per_node": 2}]}
 FACTOR = {"value": 1.0, "low": 0.5, "high": 2.0, "identified": True}
 CALIBRATION = {
     **{"schema": "trainplan/calibration/v1", "gpu": "h100-sxm", "precision": "bf16"},
@@ -31,6 +34,9 @@ RUN = {
     **{"before_step_time_s": 1.0, "after_step_time_s": 1.0},
 }
 """Of a calibration."""
+
+
+FEW = ("--fix", "pp=1", "--fix", "recompute=none", "--search-options", "none")
 
 
 def model(change):
@@ -52,10 +58,9 @@ def profile(change):
 
 
 def of_plan(change):
-    words = list(TINY)
-    words[words.index("--global-batch-size") + 1] = str(8 + 8 * change)
-    document = plan("search", *words, "--time-limit", "5", "--json").out
-    return "p.json", document
+    job = with_value(TINY, "--cluster", "1x2:h100-sxm")
+    job = with_value(job, "--global-batch-size", str(8 + 8 * change))
+    return "p.json", plan("search", *job, *FEW, "--time-limit", "5", "--json").out
 
 
 CONTENTS = {
@@ -65,14 +70,15 @@ CONTENTS = {
 """Of the file that an argument names: before and after a change of it."""
 KEPT_SHORT = {"time_limit": 0.1}
 ENGINE = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
+ON_TWO = LAUNCH.replace("node 8", "node 2").replace("parallel-size 8", "parallel-size 2")
 ARGUMENTS = {
-    "search": {**JOB, **KEPT_SHORT, "fix": ["pp=1"], "packing": None},
+    "search": {**JOB, **KEPT_SHORT, "fix": ["pp=1", "recompute=none"], "packing": None},
     "estimate": {**JOB, "layout": "tp=1"},
-    "check": {"script": LAUNCH, "cluster": "1x8:h100-sxm", **KEPT_SHORT},
-    "explain": {**KEPT_SHORT},
+    "check": {"script": ON_TWO, "cluster": "1x2:h100-sxm", **KEPT_SHORT},
+    "explain": {"time_limit": 0.01},
     "why_not": {"layout": "tp=2"},
-    "sweep": {"vary": ["gpus=4,8"], **KEPT_SHORT},
-    "replan": {"cluster": "1x4:h100-sxm", **KEPT_SHORT},
+    "sweep": {"vary": ["gpus=1,2"], **KEPT_SHORT},
+    "replan": {"cluster": "1x1:h100-sxm", **KEPT_SHORT},
     "catalog": {"kind": "models"},
 }
 """Of each tool, without what the test names a file for."""
@@ -130,7 +136,7 @@ def test_a_file_that_has_changed_changes_the_answer(tool, name, contents, tmp_pa
     if name == "lengths":
         arguments["packing"] = "greedy"
     if name == "model" and tool == "check":
-        script = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config ds.json"
+        script = "deepspeed --num_gpus 2 train.py --deepspeed --deepspeed_config ds.json"
         arguments |= {"script": script, "files": {"ds.json": ENGINE}}
         arguments |= {"seq_length": 128, "global_batch_size": 8}
     (file, _), (_, after) = contents[name]
@@ -148,7 +154,7 @@ def test_counts_of_a_routing_and_files_that_a_launch_names_count_too(tmp_path):
 
     engine = tmp_path / "ds.json"
     engine.write_text(ENGINE)
-    script = f"deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config {engine}"
+    script = f"deepspeed --num_gpus 2 train.py --deepspeed --deepspeed_config {engine}"
     arguments = {"script": script, "model": "gpt2", "seq_length": 1024, "global_batch_size": 8}
     before, then = changed(
         tmp_path, "check", {**arguments, **KEPT_SHORT}, engine, ENGINE.replace("2", "1")
