@@ -1,4 +1,4 @@
-"""Nothing beats the proofs of the search: a minute of attacks, an hour by `make attack`."""
+"""Nothing beats the proofs of the search: a few attacks, an hour of them by `make attack`."""
 
 from functools import cache
 from random import Random
@@ -17,8 +17,9 @@ from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions import estimate
 
-SEEDS = range(draws(1, by_night=3))
-HARDER = some_cases((0, 2, 3), 2)
+SEEDS = some_cases((10, 0, 1), 1)
+"""The first is a small job of the runtime with most to choose."""
+HARDER = some_cases((10, 0, 2, 3), 1)
 """Whose harder questions are answered in a second."""
 QUICK = some_cases((0, 2, *range(13, 19)), 4)
 """Of `KNOWN`, those that are searched in a second."""
@@ -78,7 +79,7 @@ def test_an_attack_sees_an_answer_that_is_not_the_best():
 def test_an_attack_moves_states_to_hosts_and_drives():
     drives = DriveSpec(tb=4, read_gb_per_s=6, write_gb_per_s=4)
     job = Case("small-dense", "1x2:h100-sxm", 8, runtime="deepspeed", host=HostSpec(drives=drives))
-    changes = Changes(job.job, Random(0))
+    changes = Changes(job.job, Random(3))
     wanted = {("cpu", None), ("cpu", "cpu"), ("nvme", "nvme")}
     for _ in range(40):
         if one := changes.any():

@@ -1,15 +1,22 @@
-"""Steps of exported modules, and of their decoders whole in one process; started by torchrun.
+"""Steps of exported modules on two ranks, and of their decoders whole in one process.
 
-Takes names of modules, and says of each, step by step, loss and gradient norm of both.
+Takes names of modules, and says of each, step by step, loss and gradient norm of both; the last is
+started once more as `python -m NAME --steps 2 --data own:tokens`. The ranks are forks of one
+process: torch, and what its first step imports, is imported once.
 """
 
 import importlib
+import os
+import runpy
 import sys
+from multiprocessing import get_context
+from tempfile import TemporaryDirectory
 
 import torch
+import torch._dynamo
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-STEPS = 2
+STEPS, RANKS = 2, 2
 
 
 def decoder(module):
@@ -68,12 +75,31 @@ def exported(module):
     module.train(STEPS, batches)
 
 
+def main(rank, store, names):
+    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
+    os.environ.update({name: str(value) for name, value in own.items()})
+    torch.distributed.init_process_group("gloo", store, rank=rank, world_size=RANKS)
+    for name in names:
+        module = importlib.import_module(name)
+        say(f"module {name}")
+        exported(module)
+        whole(module)
+    say("module own")
+    torch.distributed.barrier()
+    sys.argv = [names[-1], "--steps", str(STEPS), "--data", "own:tokens"]
+    runpy.run_path(importlib.import_module(names[-1]).__file__, run_name="__main__")
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        found = importlib.import_module(name)
-        if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("gloo")
-        say(f"module {name}")
-        exported(found)
-        whole(found)
-    torch.distributed.destroy_process_group()
+        importlib.import_module(name)
+    with TemporaryDirectory() as folder:
+        fork, store = get_context("fork"), f"file://{folder}/store"
+        ranks = [
+            fork.Process(target=main, args=(rank, store, sys.argv[1:])) for rank in range(RANKS)
+        ]
+        for one in ranks:
+            one.start()
+        for one in ranks:
+            one.join()
+    sys.exit(max(abs(one.exitcode) for one in ranks))

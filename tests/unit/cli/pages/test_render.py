@@ -99,31 +99,37 @@ def test_many_unlike_ranks_are_shortened_but_the_fullest_stays():
     assert shown == ["0", "1", "2", "...", "40", "...", "61", "62", "63"]
 
 
-def certified(make_job, **changes: object) -> str:
-    """The lines of the certificate of a small job with even stages, changed."""
+@pytest.fixture(scope="module")
+def small(make_job) -> Plan:
+    """The answer of a small job."""
     plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
     assert isinstance(plan, Plan)
+    return plan
+
+
+def certified(plan: Plan, **changes: object) -> str:
+    """The lines of the certificate of a plan with even stages, changed."""
     changes = {"uneven_stages": None, **changes}
     certificate = plan.certificate.model_copy(update=changes)
     return certificate_text(plan.model_copy(update={"certificate": certificate}))
 
 
-def test_a_whole_search_excludes_the_others(make_job):
-    text = certified(make_job)
+def test_a_whole_search_excludes_the_others(small):
+    text = certified(small)
     assert "a bound or a rule excludes the others" in text
     assert "time limit" not in text
 
 
-def test_a_table_that_the_time_limit_cut_is_said(make_job):
-    text = certified(make_job, alternatives_complete=False)
+def test_a_table_that_the_time_limit_cut_is_said(small):
+    text = certified(small, alternatives_complete=False)
     assert text.startswith("Proved fastest")
     assert "the time limit struck, so the table may miss alternatives" in text
     assert "excludes" not in text
 
 
-def test_an_unproved_answer_states_its_gap_and_bound(make_job):
+def test_an_unproved_answer_states_its_gap_and_bound(small):
     changes = {"optimal": False, "lower_bound_s": 0.125, "gap_fraction": 0.25}
-    text = certified(make_job, alternatives_complete=False, **changes)
+    text = certified(small, alternatives_complete=False, **changes)
     assert text.startswith("Not proved fastest")
     assert "the time limit struck, so the table may miss alternatives" in text
     assert "none is faster than 0.125 s, gap 25.0 %" in text
@@ -131,10 +137,9 @@ def test_an_unproved_answer_states_its_gap_and_bound(make_job):
 
 
 def with_uneven_stages(
-    make_job, *, even_s: float, gap: float, any_split: float | None = 1.0
+    plan: Plan, *, even_s: float, gap: float, any_split: float | None = 1.0
 ) -> str:
     """The lines of a certificate whose best even layout takes so long, relative to the answer."""
-    plan = search(make_job("gpt2", "1x8:h100-sxm", 8, 1024), SearchOptions(top=2))
     step = plan.best.estimate.step_time_s
     proof = UnevenStages(
         even_step_time_s=even_s * step,
@@ -149,35 +154,35 @@ def with_uneven_stages(
     )
 
 
-def test_a_certificate_tells_even_stages_from_uneven_ones(make_job):
-    proved = with_uneven_stages(make_job, even_s=1.0, gap=0.0)
+def test_a_certificate_tells_even_stages_from_uneven_ones(small):
+    proved = with_uneven_stages(small, even_s=1.0, gap=0.0)
     assert proved.startswith("Proved fastest of")
     assert "all splits of their layers into stages, gap 0 %." in proved
-    assert "uneven stages save 20.0 %" in with_uneven_stages(make_job, even_s=1.25, gap=0.0)
-    left = with_uneven_stages(make_job, even_s=1.0, gap=0.031)
+    assert "uneven stages save 20.0 %" in with_uneven_stages(small, even_s=1.25, gap=0.0)
+    left = with_uneven_stages(small, even_s=1.0, gap=0.031)
     assert "with even stages, within 3.1 % of any with uneven ones" in left
     assert "time limit" not in left
-    assert with_uneven_stages(make_job, even_s=1.25, gap=0.031).startswith("Uneven stages save")
+    assert with_uneven_stages(small, even_s=1.25, gap=0.031).startswith("Uneven stages save")
 
 
-def test_a_page_names_the_time_limit_that_ended_the_proof(make_job):
+def test_a_page_names_the_time_limit_that_ended_the_proof(small):
     changes = {"optimal": False, "gap_fraction": 0.25, "time_limit_struck": True}
-    text = certified(make_job, alternatives_complete=False, **changes)
+    text = certified(small, alternatives_complete=False, **changes)
     assert "the time limit struck: `--time-limit none` goes on to the proof" in text
     assert text.endswith("; the table may miss alternatives.")
 
 
-def test_a_certificate_counts_the_combinations_it_covers(make_job):
-    assert "layouts (4 combinations of settings each) under" in certified(make_job)
-    assert "combinations" not in certified(make_job, settings=None)
+def test_a_certificate_counts_the_combinations_it_covers(small):
+    assert "layouts (4 combinations of settings each) under" in certified(small)
+    assert "combinations" not in certified(small, settings=None)
 
 
 @pytest.mark.parametrize(
     ("any_split", "beyond"),
     [(None, ", gap 0 %."), (0.987654, " (any other split is at most 1.3 % faster), gap 0 %.")],
 )
-def test_a_certificate_says_which_splits_it_covers(make_job, any_split, beyond):
-    text = with_uneven_stages(make_job, even_s=1.0, gap=0.0, any_split=any_split)
+def test_a_certificate_says_which_splits_it_covers(small, any_split, beyond):
+    text = with_uneven_stages(small, even_s=1.0, gap=0.0, any_split=any_split)
     words = " ".join(text.split())
     assert f"all splits whose virtual stages of a rank differ by one layer at most{beyond}" in words
 
@@ -220,10 +225,8 @@ def with_ties(plan: Plan, *measured: bool) -> Plan:
     return plan.model_copy(update={"candidates": (best, *ties)})
 
 
-def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
-    found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
-    assert isinstance(found, Plan)
-    stated = [list(ties_lines(with_ties(found, *measured))) for measured in ((), (True,))]
+def test_near_ties_are_explained_above_the_table_in_a_line(small):
+    stated = [list(ties_lines(with_ties(small, *measured))) for measured in ((), (True,))]
     says = "The answer first, then by time. ~ is a tie with it: the model cannot rank the two "
     assert stated == [[], [f"{says}({near_tie_text()})."]]
 
@@ -248,11 +251,9 @@ def test_small_terms_share_a_row_that_keeps_the_sum(make_job):
     assert shares[0] == pytest.approx(shares[1], abs=0.1 * len(whole))
 
 
-def test_a_legend_explains_short_names_alone(make_job):
-    found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
-    assert isinstance(found, Plan)
+def test_a_legend_explains_short_names_alone(small):
     lines = [
-        list(legend(with_modules(found, modules))) for modules in (("mlp",), ("layernorm", "mlp"))
+        list(legend(with_modules(small, modules))) for modules in (("mlp",), ("layernorm", "mlp"))
     ]
     assert lines == [[], ["recompute: norm = layernorm"]]
 
@@ -272,20 +273,27 @@ def test_a_share_that_the_digits_do_not_show_is_bounded():
     assert [percent(one, up=True) for one in (0.0, 0.009, 0.0091)] == ["0.0 %", "0.9 %", "1.0 %"]
 
 
-@pytest.mark.parametrize("above", [0.0, 0.0002, 0.0091])
-@pytest.mark.parametrize("gap", [0.0, 0.2])
-def test_what_is_proved_is_of_the_figure_that_it_stands_behind(make_job, above, gap):
-    """The answer may cost more than the cheapest: then how much more is what is proved."""
+@pytest.fixture(scope="module")
+def cheapest(make_job) -> Plan:
+    """The cheapest run of a small job."""
     job = make_job("gpt2", "1x8:h100-sxm", 8, 1024, tokens=10**12)
     group = job.cluster.groups[0].model_copy(update={"price_per_gpu_hour": 2.0})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
     plan = search(job, SearchOptions(top=2, objective="cost", slack=0.0))
-    target = plan.certificate.objective
+    assert isinstance(plan, Plan)
+    return plan
+
+
+@pytest.mark.parametrize("above", [0.0, 0.0002, 0.0091])
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+def test_what_is_proved_is_of_the_figure_that_it_stands_behind(cheapest, above, gap):
+    """The answer may cost more than the cheapest: then how much more is what is proved."""
+    target = cheapest.certificate.objective
     figure = target.value * (1 + above)
     changes = {"of_answer": figure if above else None, "lower_bound": (1 - gap) * target.value}
     changed = {"objective": target.model_copy(update=changes)}
-    certificate = plan.certificate.model_copy(update=changed)
-    (line,) = objective_lines(plan.model_copy(update={"certificate": certificate}))
+    certificate = cheapest.certificate.model_copy(update=changed)
+    (line,) = objective_lines(cheapest.model_copy(update={"certificate": certificate}))
     assert line.startswith(f"{figure:,.0f} USD for the whole run on 8 GPUs")
     within = re.search(r", within ([\d.]+) % of the cheapest; ", line)
     assert bool(within) == bool(above)

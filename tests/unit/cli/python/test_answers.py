@@ -239,7 +239,7 @@ def test_a_sweep_is_a_frame_with_its_parameters_and_the_points_without_a_plan(fo
 
 def test_a_front_is_a_frame_with_its_objectives():
     pytest.importorskip("pandas")
-    front = tp.pareto(MODEL, CLUSTER, fix=["pp=1", "offload=0"], **SIZES)
+    front = tp.pareto(MODEL, CLUSTER, fix=["tp=1", "pp=1", "cp=1", "offload=0"], **SIZES)
     frame = front.to_frame()
     assert [*zip(frame["time"], frame["memory"], strict=True)] == [p.values for p in front.points]
     assert [*frame["zero_stage"]] == [point.layout.zero_stage for point in front.points]
