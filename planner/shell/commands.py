@@ -136,6 +136,10 @@ class Commands:
         self.printed: Value | None = None
         """What it prints, where that is known."""
 
+    def begin_condition(self) -> None:
+        """What was tested before has no part in it."""
+        self.asks, self.expander.finds_unset = [], False
+
     def carry_out(self, tokens: Sequence[Token], functions: Collection[str]) -> Outcome:
         """Do one simple command."""
         set_first = list(takewhile(assignment, tokens))

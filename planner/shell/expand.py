@@ -58,6 +58,8 @@ class Expander:
         self.under_slurm = under_slurm
         """The script is for sbatch: its variables are set, to what we do not know."""
         self.depth = 0
+        self.finds_unset = False
+        """Was a variable of the environment tested that nobody set, since a condition began?"""
         self.substituted: Callable[[Part], Value | None] = lambda part: None
         """What a command substitution gives; null: only a run would tell."""
 
@@ -124,6 +126,7 @@ class Expander:
         def of(match: re.Match[str]) -> str:
             held = self._held(match[0], None)
             if held is None and tested and not self._always(match[0]):
+                self.finds_unset = True
                 return "0"
             number = given(held[0]) if held and tested else held[0] if held else ()
             names = (match[0],) if not held else names_of(number)
@@ -173,6 +176,8 @@ class Expander:
         name, does = match["name"], match["does"]
         keys = bool(match["keys"])
         held = self._indirect(part, match) if keys else self._held(name, match["key"])
+        if held is None and tested and (keys or name.isidentifier()):
+            self.finds_unset = True
         if match["length"]:
             return [_length(match, part, held)]
         if does:

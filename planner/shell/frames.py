@@ -34,6 +34,8 @@ class Frame:
     condition: bool = False
     """A condition is read, or the pattern of a case is due."""
     journal: bool = False
+    guards: bool = False
+    """It is taken because a variable of the environment is not set."""
     left: bool = False
     """The branch ends the script."""
     outcomes: list[dict[str, Value | Array | None]] = field(default_factory=list)
@@ -114,7 +116,8 @@ class Frames:
         """A compound command begins."""
         mode = self.gated(place)
         saved = self.status, self.connection, self.negate
-        frame = Frame(kind, place, outer=mode, saved=saved, mode=mode)
+        guards = bool(self.connection) and self.commands.expander.finds_unset
+        frame = Frame(kind, place, outer=mode, saved=saved, mode=mode, guards=guards)
         self.push(frame)
         self.status, self.connection, self.negate = True, "", False
         return frame
@@ -152,6 +155,7 @@ class Frames:
         frame.taken = either(frame.taken, verdict)
         frame.mode = both(frame.outer, reached)
         frame.condition = False
+        frame.guards |= self.commands.expander.finds_unset
         if reached is None and frame.mode is None:
             frame.journal = True
             frame.doubt = self.doubt(SPELLED.get(frame.kind, frame.kind), place)

@@ -96,6 +96,8 @@ class Walk(Frames):
             self.connection, self.negate = "", False
         else:
             self.connection, self.negate = "", False
+            if not self.frames[-1].condition:
+                self.commands.begin_condition()
 
     def _skip_lines(self) -> None:
         while self.at < self.end and self.tokens[self.at].text == "\n":
@@ -143,7 +145,7 @@ class Walk(Frames):
 
     def _if(self, token: Token) -> None:
         self.open("if", token.place).condition = True
-        self.commands.asks = []
+        self.commands.begin_condition()
 
     def _then(self, token: Token) -> None:
         self.branch(self.closing(token, "if"), token.place, verdict=self.status)
@@ -168,7 +170,7 @@ class Walk(Frames):
     def _while(self, token: Token) -> None:
         frame = self.open("loop", token.place)
         frame.condition, frame.word, frame.start = True, token.text, self.at
-        self.commands.asks = []
+        self.commands.begin_condition()
 
     def _for(self, token: Token) -> None:
         """`for NAME in ...`, `for ((...))`."""
@@ -177,7 +179,8 @@ class Walk(Frames):
         while self.at < self.end and self.tokens[self.at].text not in ("do", "\n", ";"):
             self.at += 1
         header = self.tokens[start : self.at] if frame.outer is not False else ()
-        self.commands.asks, frame.turns = [], iter((None,))
+        self.commands.begin_condition()
+        frame.turns = iter((None,))
         if header and header[0].kind == "arithmetic":
             frame.turns = self._counted(header[0])
         elif header:
@@ -259,6 +262,7 @@ class Walk(Frames):
 
     def _case(self, token: Token) -> None:
         frame = self.open("case", token.place)
+        self.commands.begin_condition()
         if self.at < self.end:
             frame.subject = self.commands.expander.joined(self.tokens[self.at].parts, tested=True)
         self.commands.asks = list(names_of(frame.subject))
@@ -384,7 +388,10 @@ class Walk(Frames):
             self.skip(inner, whole=how != "continue")
         elif kind == "call" and len(frames) == 1 and not self.connection:
             self.stops, self.at = place, self.end
-        elif kind == "call":
+        elif kind == "call" and not (
+            any(one.guards for one in frames)
+            or (self.connection and self.commands.expander.finds_unset)
+        ):
             says = "the script ends here unless what it tests is set; read on as if it were"
             self.commands.problems.append(Problem("script_stops", "unread", says, place))
 

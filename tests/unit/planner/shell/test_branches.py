@@ -201,9 +201,32 @@ def test_a_script_that_stops_before_its_launch_says_where():
         read("TP=1\nexit 0\ntorchrun x.py")
     (launch,) = read("usage() { exit 1; }\n[ $# -lt 1 ] && usage\ntorchrun x.py $1")
     assert causes(launch) == [("script_stops", 1)]
-    (launch,) = read('if [ -z "$DATA" ]; then\n exit 1\nfi\ntorchrun x.py')
+    (launch,) = read('DATA=\nif [ -z "$DATA" ]; then\n exit 1\nfi\ntorchrun x.py')
+    assert causes(launch) == [("script_stops", 3)]
+    (launch,) = read('[ -n "$A" ]\nusage() { exit 1; }\nusage\ntorchrun x.py')
     assert causes(launch) == [("script_stops", 2)]
-    assert read('if [ -z "$DATA" ]; then\n exit 1\nfi\ntorchrun x.py', DATA="d")[0].problems == ()
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        'if [ -z "$DATA" ]; then\n exit 1\nfi',
+        'if [ -n "$DATA" ]; then echo $DATA; else exit 1; fi',
+        '[[ -z "${DATA:-}" ]] && exit 1',
+        '[ -n "$DATA" ] || { echo none; exit 1; }',
+        'usage() { exit 1; }\ntest -z "$DATA" && usage',
+        "((DATA > 0)) || exit 1",
+        'require() {\n if [[ -z "${!1:-}" ]]; then exit 2; fi\n}\nrequire DATA "a sentence"',
+        'case "$DATA" in "") exit 1 ;; esac',
+        "command -v torchrun > /dev/null || exit 1",
+        'if [[ ! -f "$DATA/x.py" ]]; then exit 2; fi',
+    ],
+)
+def test_a_guard_of_the_environment_or_of_a_tool_is_no_problem(guard):
+    (launch,) = read(f"{guard}\ntorchrun x.py")
+    assert launch.problems == ()
+    (launch,) = read(f"{guard}\ntorchrun x.py", DATA="d")
+    assert launch.problems == ()
 
 
 @pytest.mark.parametrize(
