@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for
@@ -15,7 +16,7 @@ from trainplan.planner.launch_checks.cures import Cures, cures
 from trainplan.planner.launch_checks.edits import Edit, fewest_edits
 from trainplan.planner.launch_checks.lints import Lint, lints
 from trainplan.planner.launch_checks.saves import LaunchSaves, save_lints, saves_of_launch
-from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.plan import Candidate, Plan, SearchOptions
 from trainplan.planner.questions import check_model, estimate, search
 from trainplan.planner.runtimes import Reading, SettingChange, why_unable
 from trainplan.planner.shell import Place, Problem
@@ -132,7 +133,32 @@ def check_launch(
             near = cures(Case(job, SearchOptions(memory_margin=margin), measured), layout)
         few = fewest_edits(run, optimum, own, measured, memory_margin=margin, cures=near.found)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
+        known = [(one.step_time_s, one.run) for one in edits]
+        known += [] if own is None else [(own, run)]
+        found = found and with_faster(found, known, measured, memory_margin=margin)
     return LaunchCheck(judged, priced, slips, found, edits, untried, near.cut_off, saves)
+
+
+def with_faster(
+    found: Plan,
+    runs: Sequence[tuple[float, Run]],
+    measured: Measured = NOTHING,
+    *,
+    memory_margin: float = 0.0,
+) -> Plan:
+    """The answer of a search, or what fits, is faster and in its space: its limit left that out.
+
+    `runs` have the seconds of their steps.
+    """
+    bound, cluster = found.certificate.lower_bound_s, found.job.cluster
+    known = [one for one in runs if one[0] >= bound and one[1].job.cluster == cluster]
+    step, run = min(known, key=lambda one: one[0], default=(inf, None))
+    if run is None or step >= found.best.estimate.step_time_s:
+        return found
+    priced = estimate(run.job, run.layout, measured, memory_margin=memory_margin)
+    best = Candidate(rank=1, layout=run.layout, estimate=priced)
+    certificate = found.certificate.model_copy(update={"gap_fraction": 1 - bound / step})
+    return found.model_copy(update={"job": run.job, "best": best, "certificate": certificate})
 
 
 def _described(job: Job) -> Job | None:

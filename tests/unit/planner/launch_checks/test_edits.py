@@ -5,15 +5,19 @@ from itertools import combinations
 
 import pytest
 
+from trainplan.cli.pages.check import optimum_text
+from trainplan.cli.words import seconds
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launch_checks.changed import Run
-from trainplan.planner.launch_checks.check import check_launch
+from trainplan.planner.launch_checks.check import check_launch, with_faster
 from trainplan.planner.launch_checks.edits import MOST, fewest_edits, with_units
 from trainplan.planner.launch_checks.lints import lints
 from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Candidate
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.runtimes import Field, Reading
 from trainplan.planner.shell import Place, Problem
@@ -165,3 +169,25 @@ def test_a_flag_that_is_refused_leaves_the_price_and_what_edits_save() -> None:
     assert not found.reading.legal
     assert found.edits[0].saved_s is not None
     assert found.edits[0].saved_s > 0
+
+
+def test_what_a_search_finds_is_never_slower_than_an_edit_of_its_space() -> None:
+    """Its time limit may leave out what an edit of the launch has."""
+    job = JOB.model_copy(update={"cluster": parse_cluster("1x8:h100-sxm")})
+    fast, slow = Layout(tp=2, dp=4, sequence_parallel=True), Layout(tp=8, dp=1)
+    (quick, late) = (estimate(job, one) for one in (fast, slow))
+    whole = search(job, SearchOptions(only_answer=True, search_options="none"))
+    struck = whole.model_copy(
+        update={"best": Candidate(rank=1, layout=slow, estimate=late), "notes": ()}
+    )
+    runs = [(late.step_time_s, Run(job, slow)), (quick.step_time_s, Run(job, fast))]
+    found = with_faster(struck, runs)
+    assert (found.best.layout, found.best.estimate) == (fast, quick)
+    bound = found.certificate.lower_bound_s
+    assert found.certificate.gap_fraction == pytest.approx(1 - bound / quick.step_time_s)
+    assert with_faster(whole, runs) is whole
+    assert with_faster(struck, [(0.9 * bound, Run(job, fast))]) is struck
+    text = optimum_text(struck, 0.9 * bound)
+    assert text.startswith("The edits are the fastest known for this job, ")
+    assert f"none takes less than {seconds(bound)}" in text
+    assert optimum_text(found, quick.step_time_s).startswith("`plan search` finds ")
