@@ -29,7 +29,8 @@ MEASURED = Measured(
 
 @pytest.fixture(scope="module")
 def case(make_job):
-    return Case(make_job("small-dense", "2x8:h100-sxm", 64, 2048), SearchOptions())
+    options = SearchOptions(search_options="none", slack=0.0)
+    return Case(make_job("small-dense", "2x8:h100-sxm", 64, 2048), options)
 
 
 def points(case, *texts, weak=False):
@@ -90,7 +91,7 @@ def test_a_point_is_the_search_of_its_job(case):
     point = points(case, "gpus=16,32")[1]
     job = turned(case, "gpus", "32").job
     assert job.cluster.num_gpus == point.num_gpus == 32
-    best = search(job).best.estimate
+    best = search(job, case.options).best.estimate
     assert point.outcome.best.estimate.step_time_s == best.step_time_s
     assert point.tokens_per_s == pytest.approx(job.training.tokens_per_step / best.step_time_s)
 
@@ -98,8 +99,8 @@ def test_a_point_is_the_search_of_its_job(case):
 @pytest.mark.parametrize("model", ["small-dense", "small-moe"])
 @pytest.mark.parametrize("text", ["memory_gib=1..16", "nic=0.25..4"])
 def test_more_memory_and_bandwidth_never_slow_the_best_plan(make_job, model, text):
-    job = make_job(model, "2x4:h100-sxm", 32, 2048)
-    found = points(Case(job, SearchOptions(search_options="none")), text)
+    job = make_job(model, "2x2:h100-sxm", 16, 2048)
+    found = points(Case(job, SearchOptions(search_options="none", slack=0.0)), text)
     speeds = [point.tokens_per_s or 0.0 for point in found]
     assert speeds == pytest.approx(sorted(speeds), rel=1e-12)
     assert speeds[-1] > speeds[0]
@@ -178,7 +179,7 @@ def test_other_gpus_and_formats_are_other_jobs(case):
     found = points(case, "gpu=a100-sxm-80gb,h100-sxm")
     speeds = [point.tokens_per_s for point in found[:2]]
     assert speeds[0] < speeds[1]
-    assert found[1].outcome.best.estimate == search(case.job).best.estimate
+    assert found[1].outcome.best.estimate == search(case.job, case.options).best.estimate
     fast = points(case, "precision=bf16,fp8")
     assert [point.outcome.status for point in fast] == ["proved", "proved"]
 

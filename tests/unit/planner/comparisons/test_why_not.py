@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,9 @@ from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
+Plain = partial(SearchOptions, search_options="none")
+"""Settings are searched by other tests."""
+
 
 @pytest.fixture(scope="module")
 def job(make_job):
@@ -32,7 +36,7 @@ def plan_of(job, options):
 
 @pytest.fixture(scope="module")
 def plan(job):
-    return plan_of(job, SearchOptions(top=5, memory_margin=0.05))
+    return plan_of(job, Plain(top=5, memory_margin=0.05, slack=0.0))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,7 @@ def test_a_listed_alternative_knows_its_place(ask, plan):
 
 
 def test_a_faster_layout_names_the_choice_that_kept_it_out(job, ask, plan):
-    held = plan_of(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    held = plan_of(job, Plain(top=1, fix=(parse_choice("tp=8", excluded=False),)))
     assert [choice.text for choice in held.options.fix] == ["tp=8"]
     found = ask(plan.layout, held)
     assert found.verdict == "faster"
@@ -122,16 +126,14 @@ def test_a_faster_layout_names_the_choice_that_kept_it_out(job, ask, plan):
 
 def test_shards_in_groups_under_zero_1_are_known_to_be_untried(job, ask, plan):
     fix = (parse_choice("tp=8", excluded=False),)
-    held = plan_of(job, SearchOptions(top=1, fix=fix, memory_margin=0.05))
+    held = plan_of(job, Plain(top=1, fix=fix, memory_margin=0.05))
     found = ask(plan.layout.model_copy(update={"dp_replicate": 2}), held)
     assert found.verdict == "faster"
     assert any("--fix dp_replicate=free" in reason for reason in found.reasons)
 
 
 def test_a_plan_of_other_numbers_says_so(job, ask, plan):
-    document = plan_json(
-        search(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
-    )
+    document = plan_json(search(job, Plain(top=1, fix=(parse_choice("tp=8", excluded=False),))))
     text = json.loads(json.dumps(document))
     text["best"]["estimate"]["step_time_s"] *= 2
     reasons = ask(plan.layout, written(json.dumps(text))).reasons
@@ -149,7 +151,8 @@ def test_a_layout_that_only_the_margin_refuses_is_told_apart(job, plan):
 
 
 def test_a_plan_made_for_less_memory_says_that_speed_was_not_asked(job, ask, plan):
-    memory_minimal = plan_of(job, SearchOptions(top=1, objective="memory", slack=0.5))
+    flat = (parse_choice("pp=1", excluded=False),)
+    memory_minimal = plan_of(job, Plain(top=1, objective="memory", slack=0.5, fix=flat))
     assert memory_minimal.objective == "memory"
     assert memory_minimal.options.objective == "time"
     assert memory_minimal.layout != plan.layout
@@ -205,7 +208,7 @@ def test_sources_of_rules_are_words_that_a_reader_can_follow(runtime):
 
 def test_a_faster_layout_within_the_slack_is_known_to_be_less_simple(make_job):
     job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
-    options = SearchOptions(top=3, tries_uneven=0)
+    options = Plain(top=3, fix=(parse_choice("stages=even", excluded=False),))
     found = search(job, options)
     against = written(json.dumps(plan_json(found)))
     fastest = found.fastest.layout

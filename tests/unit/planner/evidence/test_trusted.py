@@ -61,14 +61,18 @@ def small_gpus(make_job):
     return job.model_copy(update={"model": half, "cluster": cluster})
 
 
+HELD = {"search_options": "none", "fix": (parse_choice("stages=even", excluded=False),)}
+"""Settings and uneven stages are other tests' business."""
+
+
 @pytest.fixture(scope="module")
 def free(small_gpus):
-    return search(small_gpus, SearchOptions(slack=0.0))
+    return search(small_gpus, SearchOptions(**HELD, slack=0.0))
 
 
 @pytest.fixture(scope="module")
 def trusted(small_gpus):
-    return search(small_gpus, SearchOptions(trusted=True))
+    return search(small_gpus, SearchOptions(**HELD, trusted=True))
 
 
 @pytest.mark.parametrize("known", [FEW, measurements()])
@@ -169,12 +173,15 @@ def test_trusted_answers_inside_or_names_what_is_missing(make_job, model, cluste
     assert all(one.inside_measured for one in found.candidates)
 
 
+ONE_COPY = ("pp=1", "tp=1", "cp=1", "micro_batch_size=1")
+
+
 def test_settings_that_no_run_had_are_not_searched_and_hide_no_others(make_job):
     """Whole-step graphs are faster on Hopper, where no run had any: experts are planned without."""
     job = make_job("small-moe", "1x8:h100-sxm", 64, 4096).model_copy(
         update={"runtime": "megatron-bridge"}
     )
-    flat = (parse_choice("pp=1", excluded=False),)
+    flat = tuple(parse_choice(one, excluded=False) for one in ONE_COPY)
     free = search(job, SearchOptions(fix=flat, slack=0.0))
     assert free.job.options.cuda_graph is not None
     found = search(job, SearchOptions(fix=flat, trusted=True))
@@ -214,7 +221,7 @@ def test_the_rules_are_named_in_the_certificate_and_counted_like_others(trusted)
 @pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "2x4:a100-sxm-80gb"])
 def test_no_layout_inside_is_faster_than_the_bound(make_job, legal_table, cluster):
     job = make_job("small-dense", cluster, 32)
-    found = search(job, SearchOptions(trusted=True))
+    found = search(job, SearchOptions(**HELD, trusted=True))
     table = legal_table(job, 400, seed=8)
     broken = np.any([rule.broken(job, table) for rule in trusted_rules(job)], axis=0)
     rows = context_of(job, machine_for(job, NOTHING)).with_table(table.take(~broken))
@@ -226,7 +233,8 @@ def test_no_layout_inside_is_faster_than_the_bound(make_job, legal_table, cluste
 
 def test_trust_costs_nothing_where_the_fastest_lies_inside(make_job):
     job = make_job("small-dense", "2x8:h100-sxm", 64)
-    found, free = search(job, SearchOptions(trusted=True)), search(job, SearchOptions())
+    found = search(job, SearchOptions(**HELD, trusted=True))
+    free = search(job, SearchOptions(**HELD))
     assert found.best.layout == free.best.layout
     assert found.certificate.trusted.cost_fraction == 0
 
@@ -253,9 +261,9 @@ class Looks(Steps):
 @pytest.mark.parametrize("looks", [6, 15, 40])
 def test_where_time_is_short_no_layout_like_published_ones_is_better(make_job, looks):
     """A part of a limit is kept for them, and the best of them is the answer where it is faster."""
-    job = make_job("small-moe", "2x8:h100-sxm", 64)
+    job = make_job("small-moe", "1x4:h100-sxm", 16)
     try:
-        plan = search(job, SearchOptions(), Looks(looks))
+        plan = search(job, SearchOptions(search_options="none"), Looks(looks))
     except SpecError as error:
         assert "the time limit struck before" in str(error)
         return
@@ -271,7 +279,7 @@ def test_what_no_published_run_is_like_comes_second(make_job, model, cluster, ru
     """The answer keeps the limits wherever any layout that was found does; both are named."""
     job = make_job(model, cluster, 128, 4096).model_copy(update={"runtime": runtime})
     try:
-        plan = search(job, SearchOptions(), Looks(15))
+        plan = search(job, SearchOptions(whole_cluster=True), Looks(8))
     except SpecError as error:
         assert "the time limit struck" in str(error)
         return
@@ -293,7 +301,8 @@ def test_what_no_published_run_is_like_comes_second(make_job, model, cluster, ru
 def test_the_fastest_comes_first_where_no_slack_is_given(make_job):
     """Experts under ZeRO-3, which none of the runs with experts had, and no expert parallelism."""
     job = make_job("qwen3-30b-a3b", "2x8:h100-sxm", 64, 4096)
-    held = SearchOptions(search_options="none", fix=(parse_choice("pp=1", excluded=False),))
+    flat = tuple(parse_choice(one, excluded=False) for one in ONE_COPY)
+    held = SearchOptions(search_options="none", fix=flat)
     plan = search(job, held)
     free = search(job, held.model_copy(update={"slack": 0.0}))
     assert [one.axis for one in unpublished(Setup.of(job), free.best.layout)]
@@ -337,7 +346,7 @@ def test_what_is_found_of_published_ones_is_the_answer_where_it_is_better(make_j
 
 def test_without_time_the_price_holds_all_the_same(small_gpus, free):
     for steps in (3, 8, 20):
-        found = search(small_gpus, SearchOptions(trusted=True), Steps(steps))
+        found = search(small_gpus, SearchOptions(**HELD, trusted=True), Steps(steps))
         price = found.certificate.trusted
         assert price.value_without <= found.certificate.objective.value
         if price.lower_bound_without is not None:
@@ -346,15 +355,15 @@ def test_without_time_the_price_holds_all_the_same(small_gpus, free):
 
 def test_where_nothing_inside_fits_to_drop_it_is_among_what_helps(make_job):
     job = make_job("llama3-8b", "1x1:h100-sxm", 16, 8192)
-    answer = search(job, SearchOptions(trusted=True))
+    answer = search(job, SearchOptions(**HELD, trusted=True))
     assert "drop --trusted" in answer.changes
-    assert search(job, SearchOptions()).best.layout.offload.optimizer > 0
+    assert search(job, SearchOptions(**HELD, slack=0.0)).best.layout.offload.optimizer > 0
 
 
 def test_a_written_plan_is_read_back_as_trusted(small_gpus, free, trusted):
     found = written(json.dumps(plan_json(trusted)))
     assert found.options.trusted
-    assert trusted.choices == (OPTION,)
+    assert trusted.choices == ("--fix stages=even", OPTION)
     assert not written(json.dumps(plan_json(free))).options.trusted
     case = Case(small_gpus, found.options)
     reasons = why_not(case, found, free.best.layout, Unlimited()).reasons
@@ -374,7 +383,8 @@ def test_a_pipeline_of_measured_degrees_may_have_too_many_stages_in_all():
 def test_the_longest_measured_sequence_is_stopped_by_what_was_measured(make_job):
     """More tokens are better: what `--trusted` leaves of them is its price."""
     job = make_job("llama3-8b", "1x8:h100-sxm", 8, 4096)
-    held = SearchOptions(objective="context", trusted=True, search_options="none")
+    flat = (parse_choice("pp=1", excluded=False), parse_choice("tp=1", excluded=False))
+    held = SearchOptions(objective="context", trusted=True, search_options="none", fix=flat)
     target = (plan := search(job, held)).certificate.objective
     assert target.limit == "what was measured"
     price = plan.certificate.trusted

@@ -53,7 +53,7 @@ def test_stages_follow_the_work_where_the_head_is_heavy(job):
 
 
 def test_two_groups_of_one_gpu_are_planned_as_one(job):
-    options = Plain(fix=PIPELINE, top=1)
+    options = Plain(fix=PIPELINE, top=1, slack=0.0)
     halves = job.model_copy(update={"cluster": parse_cluster("1x4:h100-sxm+1x4:h100-sxm")})
     whole = job.model_copy(update={"cluster": parse_cluster("2x4:h100-sxm")})
     one, other = (search(each, options) for each in (halves, whole))
@@ -62,7 +62,7 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
-    wanted = Plain(fix=PIPELINE)
+    wanted = Plain(fix=PIPELINE, slack=0.0)
     whole = search(job, wanted)
     proofs = {}
 
@@ -87,8 +87,8 @@ class Request(Steps):
 
 
 def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
-    job = make_job("llama3-8b", "2x8:h100-sxm", 32, 4096)
-    held = SearchOptions(search_options="none")
+    job = make_job("llama3-8b", "1x8:h100-sxm", 16, 4096)
+    held = Plain(slack=0.0)
     whole = search(job, held)
     plans = {}
 
@@ -119,7 +119,7 @@ class Heard(Steps):
 
 def test_the_search_for_even_stages_tells_how_far_it_is(make_job):
     budget = Heard()
-    search(make_job("llama3-8b", "4x8:h100-sxm", 64, 4096), SearchOptions(), budget)
+    search(make_job("llama3-8b", "4x8:h100-sxm", 64, 4096), Plain(slack=0.0), budget)
     assert budget.done[0] < 1
     assert budget.done == sorted(budget.done)
 

@@ -8,6 +8,7 @@ from trainplan.planner.questions import estimate, search
 from trainplan.planner.settings import Assumed, assumed_text
 from trainplan.planner.space import parse_choice
 
+EVEN = (parse_choice("stages=even", excluded=False),)
 OFF = {"cuda_graph": "none", "moe_dispatcher": "alltoall"}
 
 
@@ -19,8 +20,8 @@ OFF = {"cuda_graph": "none", "moe_dispatcher": "alltoall"}
     ],
 )
 def test_a_plan_names_all_that_its_price_hangs_on(runtime, model, make_job):
-    job = make_job(model, "2x8:h100-sxm").model_copy(update={"runtime": runtime})
-    plan = search(job, SearchOptions())
+    job = make_job(model, "1x8:h100-sxm").model_copy(update={"runtime": runtime})
+    plan = search(job, SearchOptions(fix=EVEN, slack=0.0))
     named = {one.option: one for one in plan.assumed}
     stated = plan.job.options.arguments()
     searched = plan.certificate.settings.chosen if plan.certificate.settings else ()
@@ -40,7 +41,7 @@ def test_a_default_dispatcher_is_named_with_what_it_saves(make_job):
     job = make_job("small-moe", "2x8:h100-sxm").model_copy(
         update={"runtime": "megatron-bridge", "options": RuntimeOptions(cuda_graph="partial")}
     )
-    plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False),)))
+    plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False), *EVEN), slack=0.0))
     assert any(one.option.startswith("moe_dispatcher=") for one in plan.assumed)
     assert any(one.option == "cuda_graph=partial" and not one.default for one in plan.assumed)
 
@@ -50,7 +51,7 @@ def test_what_a_graph_needs_is_named_with_what_both_save(make_job):
     job = make_job("small-moe", "2x8:h100-sxm").model_copy(
         update={"runtime": "megatron-bridge", "options": options}
     )
-    plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False),)))
+    plan = search(job, SearchOptions(fix=(parse_choice("ep=4", excluded=False), *EVEN), slack=0.0))
     saved = {one.option: one for one in plan.assumed}
     both = saved["moe_dispatcher=hybridep"]
     assert both.needing == "cuda_graph=full_iteration"

@@ -85,7 +85,7 @@ def test_a_plan_tells_and_keeps_its_routing_and_explain_prices_it(make_job):
     job = job.model_copy(update={"options": RuntimeOptions(routing=counts)})
     held = ("ep=8", "tp=1", "pp=1", "cp=1", "micro_batch_size=1", "recompute=full")
     fix = tuple(parse_choice(text, excluded=False) for text in held)
-    options = SearchOptions(search_options="none", fix=fix)
+    options = SearchOptions(search_options="none", fix=fix, top=1, slack=0.0)
     plan = search(job, options)
     assert any(note.startswith("routing=counts.csv: in every layer") for note in plan.notes)
     again = written(json.dumps(plan_json(plan)))
