@@ -95,7 +95,7 @@ class Table:
     marked: int | None = None
     """Row that is the answer."""
     spare: Sequence[str] = ()
-    """Heads of columns that a narrow terminal may leave out, the first of them first."""
+    """Columns that a narrow terminal may leave out, the first first; a narrow page has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,9 +164,9 @@ def _(block: Table) -> Iterator[str]:
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(block.caption)}">'
     yield f"<table><caption>{escape(block.caption)}</caption><thead><tr>"
     shown = [place for place, column in enumerate(block.columns) if column.only != "screen"]
-    yield from (_heading(block.columns[place]) for place in shown)
-    yield "</tr></thead><tbody>"
     kinds = [_kind(column, place, block) for place, column in enumerate(block.columns)]
+    yield from (_heading(block.columns[place], kinds[place]) for place in shown)
+    yield "</tr></thead><tbody>"
     for number, row in enumerate(block.rows):
         marked = ' class="marked"' if number == block.marked else ""
         yield f"<tr{marked}>{''.join(_cell(kinds[place], row[place]) for place in shown)}</tr>"
@@ -215,8 +215,7 @@ def _text(text: str) -> str:
     return CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def _heading(column: Column) -> str:
-    kind = ' class="number"' if column.numeric else ""
+def _heading(column: Column, kind: str) -> str:
     hint = f' title="{escape(column.hint)}"' if column.hint else ""
     button = f'<button type="button"{hint}>{escape(column.name)}</button>'
     return f'<th scope="col" aria-sort="none"{kind}>{button}</th>'
@@ -224,10 +223,14 @@ def _heading(column: Column) -> str:
 
 def _kind(column: Column, place: int, table: Table) -> str:
     """How the cells of a column look."""
-    if column.numeric:
-        return ' class="number"'
     long = any(len(row[place].text) > LONG_WORDS for row in table.rows)
-    return ' class="long"' if long else ""
+    kinds = {
+        "number": column.numeric,
+        "long": long and not column.numeric,
+        "spare": column.name in table.spare,
+    }
+    names = " ".join(name for name, holds in kinds.items() if holds)
+    return f' class="{names}"' if names else ""
 
 
 def _cell(kind: str, cell: Cell) -> str:

@@ -16,9 +16,23 @@ from trainplan.cli.pages.parts.differences import (
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line, goodput_lines
 from trainplan.cli.pages.parts.objective import proof_words
 from trainplan.cli.words import layout_line
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.comparisons import Comparison, Side
 
 HEADS = ("first", "second")
+
+
+def heads_of(*sides: tuple[ModelSpec, ClusterSpec, str]) -> tuple[str, str]:
+    """`first` and `second`, each with its model, GPUs and runtime where they differ."""
+    whats = [(model.name, cluster.text, runtime) for model, cluster, runtime in sides]
+    pairs = [pair for pair in zip(*whats, strict=True) if pair[0] != pair[1]]
+    if not pairs:
+        return HEADS
+    before, after = map(", ".join, zip(*pairs, strict=True))
+    return f"{HEADS[0]} ({before})", f"{HEADS[1]} ({after})"
+
+
 LONGEST_VALUE = 34
 """Characters of a value in the table of fields on a terminal."""
 
@@ -26,7 +40,9 @@ LONGEST_VALUE = 34
 def compare_page(found: Comparison) -> Iterator[Part]:
     """The verdict, then what differs."""
     yield Text(CompareDocument.sentence(found), style="bold green")
-    yield stacked(*_side("first", found.first), *_side("second", found.second))
+    jobs = found.first.job, found.second.job
+    heads = heads_of(*((job.model, job.cluster, job.runtime) for job in jobs))
+    yield stacked(*_side(heads[0], found.first), *_side(heads[1], found.second))
     if found.job:
         yield fields_table("", found.job, HEADS, screen="Job", cut=LONGEST_VALUE)
     else:

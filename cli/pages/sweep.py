@@ -1,7 +1,7 @@
 """Best plans along a knob, as tables with a curve and as JSON."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from rich.text import Text
@@ -23,6 +23,7 @@ from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.words import DOT, layout_line, no_plan_text, percent, seconds
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Curve, Sweep
 
 FEWEST_DRAWN = 3
@@ -35,7 +36,8 @@ POINT, IDEAL, KNEE = "o", ".", "K"
 def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
     """One table and one curve for each combination of the other knobs."""
     yield Text(SweepDocument.sentence(swept), style="bold green")
-    yield job_line(job)
+    priced = [SweepPoint.of(point).estimate for one in swept.curves for point in one.points]
+    yield stacked(job_line(job), *interval_lines(priced))
     for one in swept.curves:
         every = tuple(map(SweepPoint.of, one.points))
         points = points_table(swept.varied[0].knob, every, job.model, SweepDocument.held(one.held))
@@ -49,6 +51,17 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
             f"gpus, global_batch_size and fields of a layout are of each of {job.islands} islands; "
             "step, tokens/s, eff. and added are of all of them together."
         )
+
+
+def interval_lines(estimates: Iterable[Estimate | None]) -> Iterator[str]:
+    """How far steps may be off: once for all points, the widest of them."""
+    ranges = [(one.step_time_s, one.uncertainty) for one in estimates if one]
+    if ranges:
+        low = min(range_.step_time_low_s / step for step, range_ in ranges) - 1
+        high = max(range_.step_time_high_s / step for step, range_ in ranges) - 1
+        widest = "" if len(ranges) == 1 else ", at the widest of these points"
+        level = percent(ranges[0][1].level, 0)
+        yield f"Step times, {level}: {100 * low:+.0f} % to {100 * high:+.0f} %{widest}."
 
 
 def points_table(knob: str, points: Sequence[SweepPoint], model: ModelSpec, held: str) -> Table:

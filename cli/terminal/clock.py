@@ -81,6 +81,6 @@ def progress_text(done: float, bound_s: float, best_s: float) -> str:
     """What is known so far, as `planner.work.Budget.report` takes it."""
     if isfinite(best_s):
         gap = max(0.0, 1 - bound_s / best_s)
-        return f"best so far {best_s:.4g} s a step, gap {gap * 100:.1f} %"
+        return f"fastest with even stages so far: {best_s:.4g} s a step, gap {gap * 100:.1f} %"
     bound = f"no layout is faster than {bound_s:.4g} s"
     return bound if 0 < bound_s < inf else f"{done * 100:.0f} % done"

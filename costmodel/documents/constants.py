@@ -204,6 +204,8 @@ class PublishedRun:
     source: str
     """Repository or paper."""
     model: str
+    global_batch_size: int
+    """Sequences of a step."""
     step_time_s: float
     """Measured."""
     error_fraction: float

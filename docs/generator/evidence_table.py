@@ -41,6 +41,7 @@ def published_run(row: TimedRow, source: str) -> PublishedRun:
         id=row.run.id,
         source=source,
         model=row.run.model.name,
+        global_batch_size=row.job.training.global_batch_size,
         step_time_s=row.measured_s,
         error_fraction=round(row.error_fraction, 3),
         shape=shape_of(Setup.of(row.job), layout),

@@ -39,6 +39,10 @@ class NearRun(Spec):
     """Id of its runtime."""
     precision: str
     """Number format of the matrix products."""
+    global_batch_size: int | None = None
+    """Sequences of a step; null: the document is older than this."""
+    seq_length: int | None = None
+    """Tokens of a sequence; null: as above."""
     layout: str
     """Its degrees above one, and its micro batch."""
     step_time_s: float
@@ -124,6 +128,8 @@ def _near(far: float, run: PublishedRun) -> NearRun:
         num_gpus=shape.num_gpus,
         runtime=shape.runtime,
         precision=shape.precision,
+        global_batch_size=run.global_batch_size,
+        seq_length=shape.seq_length,
         layout=" ".join((*degrees, f"mbs {shape.micro_batch_size}")),
         step_time_s=run.step_time_s,
         error_fraction=run.error_fraction,

@@ -106,6 +106,16 @@ def test_the_page_never_scrolls_sideways(opened, width):
     assert fits
 
 
+def test_the_table_of_alternatives_does_not_scroll_on_a_narrow_page(browser, documents):
+    path = documents.folder / "alternatives.html"
+    documents.write(path, documents.of("plan"))
+    browser.open(path, width=800)
+    wide = """[...document.querySelectorAll('#alternatives > .scroll')].filter(
+      (one) => one.scrollWidth > one.clientWidth).length"""
+    assert browser.ask("document.querySelectorAll('#alternatives > .scroll').length") == 1
+    assert browser.wait(f"{wide} === 0")
+
+
 def test_every_button_link_and_table_is_reached_by_tab_and_shows_it(opened):
     wanted = opened.ask(REACHABLE)
     assert opened.ask(

@@ -119,7 +119,8 @@ def alternatives_table(plan: Plan, cause: Callable[[Candidate], str] | None = No
     columns = (number("#"), *numbers, *why, *shape) if cause else (number("#"), *shape, *numbers)
     answers = [place for place, one in enumerate(plan.candidates) if is_answer(plan, one)]
     gone = (axis.word for axis in reversed(axes) if axis.column not in _SHAPE)
-    spare = ("MFU", *gone, "slower", "off GPU", "etp", "mbs", "vpp", "recompute")
+    spare = ("MFU", *gone, "slower")
+    spare = spare if cause else (*spare, "off GPU", "etp", "mbs", "vpp", "recompute")
     caption = "The best layout of each family; a heading sorts"
     return table(caption, columns, rows, answers[0] if answers else None, spare)
 
@@ -149,11 +150,12 @@ def rivals_lines(plan: Plan) -> Iterator[str]:
     slack = percent(plan.certificate.objective.slack_fraction)
     if fastest is not best:
         faster = small_percent(1 - fastest.estimate.step_time_s / step)
-        least = "Cheapest" if plan.certificate.objective.name == "cost" else "Fastest"
-        room = f", with {percent(FREE, 0)} of the memory free" if roomy is fastest else ""
+        cost = plan.certificate.objective.name == "cost"
+        least, takes = ("cheapest", "costs") if cost else ("fastest", "takes")
+        room = f" and leaves {percent(FREE, 0)} of the memory free" if roomy is fastest else ""
         yield (
-            f"{least} by the model, {faster} less{room}: {_named(plan, fastest)}. The answer is "
-            f"the simplest layout within {slack} of it; `--slack 0` takes the {least.lower()}."
+            f"The {least} layout {takes} {faster} less{room}: {_named(plan, fastest)}. The answer "
+            f"is the simplest within {slack} of it; `--slack 0` takes the {least}."
         )
     if roomy and roomy is not fastest and not best.is_roomy:
         settings, more = plan.certificate.settings, roomy.estimate.step_time_s / step - 1

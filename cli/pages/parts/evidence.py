@@ -101,7 +101,8 @@ def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]
 
 
 def _machine(run: NearRun) -> str:
-    return f"{run.model} on {run.num_gpus} {run.gpu}"
+    batch = f", batch {run.global_batch_size:,} x {run.seq_length:,}" if run.seq_length else ""
+    return f"{run.model} on {run.num_gpus} {run.gpu}, {run.precision}{batch}"
 
 
 def _off(run: NearRun) -> str:
@@ -118,7 +119,7 @@ def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
 
 
 def not_taken_lines(plan: Plan) -> Iterator[str]:
-    """The best layout, where the answer is another because no published run is like it."""
+    """The layout priced least, where no published run is like it and the answer is another."""
     trusted, target = plan.certificate.trusted, plan.certificate.objective
     if trusted is None or trusted.not_taken is None:
         return
@@ -131,9 +132,9 @@ def not_taken_lines(plan: Plan) -> Iterator[str]:
     where = "" if count == plan.job.cluster.num_gpus else f" on {plural(count, 'GPU')}"
     named = f"{layout_line(best.layout, plan.job.model)}{settings}{where}"
     yield (
-        f"Second, as no published run is like it: {named}: "
-        f"{amount(trusted.value_without, target.unit)}, {less} less by the model, which is "
-        f"extrapolated: {'; '.join(best.beyond[:MOST_LISTED])}{rest}. `--slack 0` takes it."
+        f"Priced {less} less, but not the answer, as no published run is like it: {named}: "
+        f"{amount(trusted.value_without, target.unit)}, extrapolated: "
+        f"{'; '.join(best.beyond[:MOST_LISTED])}{rest}. `--slack 0` takes it."
     )
 
 

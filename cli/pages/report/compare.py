@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from trainplan.cli.blocks import Block, Chart, Fact, Facts, Page, Paragraph, Section
-from trainplan.cli.pages.compare import HEADS
+from trainplan.cli.pages.compare import HEADS, heads_of
 from trainplan.cli.pages.figures import DOWN, bars, chart, folded, scatter, series
 from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE, idle_lines
 from trainplan.cli.pages.parts.differences import (
@@ -67,6 +67,11 @@ class Compared(Read):
     """Null: the document is older than this."""
 
     @property
+    def heads(self) -> tuple[str, str]:
+        """What the plans are called: first and second, with that in which they differ."""
+        return heads_of(*((one.model, one.cluster, one.runtime) for one in self.sides))
+
+    @property
     def sides(self) -> tuple[ComparedSide, ComparedSide]:
         """Both, in their order."""
         return self.first, self.second
@@ -78,7 +83,17 @@ def memory_chart(found: Compared) -> Chart:
     ranks = [one.fullest, other.fullest]
     hover = "%{fullData.name}: %{x:.1f} GiB<extra>%{y}</extra>"
     parts = [
-        bars(name, HEADS, [getattr(rank, field) / GIB for rank in ranks], series(place), hover)
+        bars(
+            name,
+            found.heads,
+            [getattr(rank, field) / GIB for rank in ranks],
+            series(place),
+            hover,
+            text=[gib(getattr(rank, field)) for rank in ranks],
+            textposition="inside",
+            textangle=0,
+            insidetextanchor="middle",
+        )
         for place, (field, name) in enumerate(MEMORY_TERMS.items())
     ]
     capacities = [memory.capacity_bytes for memory in (one, other)]
@@ -86,7 +101,7 @@ def memory_chart(found: Compared) -> Chart:
     limit = scatter(
         "capacity",
         [size / GIB for size in capacities],
-        HEADS,
+        found.heads,
         "capacity: %{x:.1f} GiB<extra>%{y}</extra>",
         marker={"symbol": "line-ns", "size": 28, "color": "@limit", "line": line},
     )
@@ -99,11 +114,12 @@ def memory_chart(found: Compared) -> Chart:
         "GiB of the fullest pipeline rank by what they hold, and the GPU's capacity",
         f"The first takes {used[0]}, the second {used[1]}.",
         [*parts, limit],
-        memories_table(one, other, HEADS),
+        memories_table(one, other, found.heads),
         x="GiB",
         barmode="stack",
         yaxis=DOWN,
         legend={"traceorder": "normal"},
+        uniformtext={"minsize": 10, "mode": "hide"},
         height=240,
     )
 
@@ -130,10 +146,10 @@ def compare_page(found: Compared) -> Page:
 def _certainty(found: Compared) -> Iterator[Paragraph | Facts]:
     proofs = [
         Fact(f"{name}: proved under the cost model", proof_words(side.proof))
-        for name, side in zip(HEADS, found.sides, strict=True)
+        for name, side in zip(found.heads, found.sides, strict=True)
     ]
     yield Facts((*proofs, _modelled(found)), wide=True)
-    for name, side in zip(HEADS, found.sides, strict=True):
+    for name, side in zip(found.heads, found.sides, strict=True):
         if not side.estimate.memory.fits:
             text = f"The {name}: {fit_line(side.estimate.memory, side.model)}"
             yield Paragraph(text, "bad" if side.estimate.memory.fits is False else "doubtful")
@@ -154,10 +170,10 @@ def _modelled(found: Compared) -> Fact:
 
 def _steps(found: Compared) -> Iterator[Block]:
     longest = max(side.estimate.step_time_s for side in found.sides)
-    for name, side in zip(HEADS, found.sides, strict=True):
-        whose = f" of the {name}"
+    for name, head, side in zip(HEADS, found.heads, found.sides, strict=True):
+        whose = f" of the {head}"
         yield waterfall(f"step-{name}", whose, side.estimate, longest=longest, half=True)
-    for name, side in zip(HEADS, found.sides, strict=True):
+    for name, side in zip(found.heads, found.sides, strict=True):
         yield from (Paragraph(f"{name}: {line}") for line in idle_lines(side.estimate))
 
 
@@ -165,14 +181,14 @@ def _ranks(found: Compared) -> Iterator[Block]:
     """Memory of every pipeline rank of both."""
     memories = [side.estimate.memory for side in found.sides]
     most = 1.05 * max(max(one.capacity_bytes, one.peak_reserved_bytes) for one in memories)
-    for name, side in zip(HEADS, found.sides, strict=True):
+    for name, head, side in zip(HEADS, found.heads, found.sides, strict=True):
         says = fit_line(side.estimate.memory, side.model)
-        label, whose = f"memory-{name}", f" of the {name}"
+        label, whose = f"memory-{name}", f" of the {head}"
         yield ranks_chart(label, whose, side.layout, side.estimate, says, highest=most, half=True)
 
 
 def _facts(found: Compared) -> Iterator[Fact]:
-    for name, side in zip(HEADS, found.sides, strict=True):
+    for name, side in zip(found.heads, found.sides, strict=True):
         one, range_ = side.estimate, side.estimate.uncertainty
         low, high = (seconds(x) for x in (range_.step_time_low_s, range_.step_time_high_s))
         level = percent(range_.level, 0)
@@ -204,9 +220,9 @@ def _time(found: Compared) -> Sequence[Block]:
             "difference",
             "From the step of the first to that of the second, seconds by term",
             _says(found.terms, step),
-            [_waterfall(first, parts, second)],
+            [_waterfall(first, parts, second, found.heads)],
             differences_table(
-                found.terms, found.first.estimate, found.second.estimate, HEADS, least=0.0
+                found.terms, found.first.estimate, found.second.estimate, found.heads, least=0.0
             ),
             **_seconds_axis(first, parts, second),
             yaxis=DOWN,
@@ -228,7 +244,7 @@ def _says(terms: Sequence[TermDifference], step: float) -> str:
 
 
 def _waterfall(
-    first: float, parts: Sequence[tuple[str, float]], second: float
+    first: float, parts: Sequence[tuple[str, float]], second: float, heads: tuple[str, str]
 ) -> Mapping[str, object]:
     changes = [value for _, value in parts]
     texts = [signed(value, max(first, second)) for value in changes]
@@ -237,12 +253,13 @@ def _waterfall(
     return {
         "type": "bar",
         "orientation": "h",
-        "y": ["first", *(name for name, _ in parts), "second"],
+        "y": [folded(heads[0], 24), *(name for name, _ in parts), folded(heads[1], 24)],
         "x": [first, *changes, second],
         "base": [0, *starts, 0],
         "text": [seconds(first), *texts, seconds(second)],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
-        "textposition": "none",
+        "textposition": "outside",
+        "cliponaxis": False,
         "marker": {"color": ["@text", *colours, "@text"]},
     }
 
@@ -253,23 +270,24 @@ def _seconds_axis(
     """Of the waterfall: it need not start at zero."""
     ends = [*accumulate((value for _, value in parts), initial=first), second]
     low, span = min(ends), max(ends) - min(ends)
+    room = 0.2 * (span or first)
     start = max(0.0, low - 0.5 * span) if span else 0.0
     title = "seconds" + (f"; the axis starts at {seconds(start)}" if start else "")
-    return {"x": title, "xaxis": {"range": [start, max(ends) + 0.05 * (span or first)]}}
+    return {"x": title, "xaxis": {"range": [start, max(ends) + room]}}
 
 
 def _layouts(found: Compared) -> Sequence[Block]:
     lines = [
         Paragraph(f"{name}: {layout_line(side.layout, side.model)}")
-        for name, side in zip(HEADS, found.sides, strict=True)
+        for name, side in zip(found.heads, found.sides, strict=True)
     ]
     if not found.layout:
         return (*lines, Paragraph("The layout is the same."))
     short = with_stages(found.layout, [side.layout for side in found.sides])
-    return (*lines, fields_table("Fields of the layouts that differ", short, HEADS))
+    return (*lines, fields_table("Fields of the layouts that differ", short, found.heads))
 
 
 def _jobs(found: Compared) -> Sequence[Block]:
     if not found.job:
         return (Paragraph("The job is the same."),)
-    return (fields_table("Fields of the jobs that differ", found.job, HEADS),)
+    return (fields_table("Fields of the jobs that differ", found.job, found.heads),)

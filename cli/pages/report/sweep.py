@@ -20,7 +20,7 @@ from trainplan.cli.blocks import (
 from trainplan.cli.documents import Curve, SweepPoint
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.read import ModelValue, Read
-from trainplan.cli.pages.sweep import points_table
+from trainplan.cli.pages.sweep import interval_lines, points_table
 from trainplan.cli.words import layout_line, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_HOUR
 from trainplan.costmodel.hardware import ClusterSpec
@@ -240,6 +240,7 @@ def _certainty(swept: Swept) -> Iterator[Paragraph]:
         good = name == "proved"
         text = f"{count} of {len(statuses)} points: {written.get(name, name)}."
         yield Paragraph(text, "good" if good else "doubtful")
+    yield from map(Paragraph, interval_lines(one.estimate for one in _planned(swept)))
     if swept.weak:
         yield Paragraph("The batch grows with the GPUs: weak scaling.")
 

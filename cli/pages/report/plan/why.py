@@ -61,12 +61,13 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
     )
     measured = (number("measured step", seconds), number("estimate off by", signed))
     columns: Columns = (
-        *("model", number("GPUs"), "GPU", "runtime", "precision", "layout"),
+        *("model", number("GPUs"), "GPU", "runtime", "precision", number("batch"), "layout"),
         *(*measured, number("distance", "{:.1f}".format), "source"),
     )
     rows = [
         (
-            *(run.model, run.num_gpus, run.gpu, run.runtime, run.precision, run.layout),
+            *(run.model, run.num_gpus, run.gpu, run.runtime, run.precision),
+            *(run.global_batch_size, run.layout),
             *(run.step_time_s, run.error_fraction, run.distance, f"{run.source}, {run.id}"),
         )
         for run in evidence.nearest

@@ -33,9 +33,9 @@ def test_the_nearest_run_is_told_with_its_layout_and_all_with_their_errors():
     known = Measurements((run("a", error=0.031), run("b", error=-0.2, tp=8)))
     near, where = evidence_lines(evidence_of(JOB, LAYOUT, known))
     assert near == (
-        "Nearest of 2 runs: some-model on 32 h100-sxm, tp 2 pp 4 dp 4 mbs 1 "
-        "(estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm (estimate -20.0 %, "
-        "distance 2.0)."
+        "Nearest of 2 runs: some-model on 32 h100-sxm, bf16, batch 64 x 2,048, tp 2 pp 4 dp 4 "
+        "mbs 1 (estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm, bf16, batch 64 x 2,048 "
+        "(estimate -20.0 %, distance 2.0)."
     )
     assert where == "In distribution: each axis, for such a runtime, GPU and model."
 
@@ -74,9 +74,9 @@ def test_a_better_layout_that_no_published_run_is_like_is_named_second_with_its_
     (line,) = not_taken_lines(other)
     named = layout_line(LAYOUT, plan.job.model)
     assert line.startswith(
-        f"Second, as no published run is like it: {named} (overlap_moe_a2a=true)"
+        "Priced 20.0 % less, but not the answer, as no published run is like it: "
+        f"{named} (overlap_moe_a2a=true) on 32 GPUs: 2.00 s, extrapolated: no scored run has x"
     )
-    assert ": 2.00 s, 20.0 % less by the model, which is extrapolated: no scored run has x" in line
     assert line.endswith("; and 2 more. `--slack 0` takes it.")
     assert not any(text.startswith("--trusted") for text in plan_evidence_lines(other))
 

@@ -54,14 +54,16 @@ def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, stated)
     clock = Clock(math.inf)
     for now[0] in range(23):
         clock.report(0.5, 8.0, 10.0)
-    whole = [f"{second} s: best so far 10 s a step, gap 20.0 %" for second in stated]
+    whole = [
+        f"{second} s: fastest with even stages so far: 10 s a step, gap 20.0 %" for second in stated
+    ]
     assert lines.getvalue().splitlines() == whole
 
 
 @pytest.mark.parametrize(
     ("known", "text"),
     [
-        ((1.0, 9.5, 9.5), "best so far 9.5 s a step, gap 0.0 %"),
+        ((1.0, 9.5, 9.5), "fastest with even stages so far: 9.5 s a step, gap 0.0 %"),
         ((0.5, math.inf, math.inf), "50 % done"),
         ((0.2, 4.5123, math.inf), "no layout is faster than 4.512 s"),
         ((0.25, 0.0, math.inf), "25 % done"),

@@ -38,6 +38,7 @@ def run(name="run", error=0.05, **changed):
         id=name,
         source="somewhere",
         model="some-model",
+        global_batch_size=64,
         step_time_s=1.0,
         error_fraction=error,
         shape=replace(OWN, **changed),

@@ -223,3 +223,32 @@ def test_two_plans_have_waterfalls_on_one_axis_and_what_each_proves(documents):
         assert page(document).certainty[0].facts[0].value == words
     del document["first"]["proof"], document["second"]["proof"]
     assert [one.value for one in page(document).certainty[0].facts[:2]] == ["not known"] * 2
+
+
+def test_plans_that_differ_in_their_runtime_are_named_by_it_and_bars_have_values(documents):
+    document = deepcopy(documents.of("compare"))
+    assert [fact.name for fact in page(document).facts.facts][:2] == [
+        "step of the first",
+        "step of the second",
+    ]
+    document["second"]["runtime"] = "another"
+    found, own = page(document), document["first"]["runtime"]
+    heads = [f"first ({own})", "second (another)"]
+    assert [fact.name for fact in found.facts.facts][:2] == [f"step of the {it}" for it in heads]
+    steps = chart(found, "difference").figure["data"][0]
+    assert [steps["y"][0], steps["y"][-1]] == heads
+    assert steps["textposition"] == "outside"
+    for part in chart(found, "memory-of-both").figure["data"][:-1]:
+        assert [float(text) for text in part["text"]] == pytest.approx(part["x"], abs=0.06)
+
+
+def test_a_sweep_states_how_far_its_steps_may_be_off_once(documents):
+    document = documents.of("sweep")
+    ranges = [
+        (one["step_time_s"], one["uncertainty"])
+        for point in document["curves"][0]["points"]
+        if (one := point["estimate"])
+    ]
+    low = min(range_["step_time_low_s"] / step for step, range_ in ranges) - 1
+    (line,) = [one for one in page(document).certainty if "Step times" in one.text]
+    assert line.text.startswith(f"Step times, 80 %: {100 * low:+.0f} % to +")
