@@ -40,6 +40,10 @@ from trainplan.planner.tuning import SCHEMA as MACHINE_SCHEMA
 from trainplan.planner.tuning import Event, MachineDocument, TunedPlanDocument
 
 Mode = Literal["validation", "serialization"]
+VERSION = {
+    "type": ["string", "null"],
+    "description": "Of the package that wrote it; null: it is not installed. Older ones lack it.",
+}
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -185,6 +189,9 @@ def document_schema(name: str) -> Mapping[str, object]:
     """The JSON Schema of a document."""
     entry = DOCUMENTS[name]
     found = schema_of(entry.kind, entry.mode)
+    if inspect.isclass(entry.kind) and issubclass(entry.kind, Document):
+        assert isinstance(found["properties"], dict)
+        found["properties"] = {Document.VERSION: VERSION, **found["properties"]}
     if entry.name:
         properties, required = found["properties"], found.get("required", [])
         assert isinstance(properties, dict)

@@ -211,7 +211,8 @@ def json_page() -> Lines:
     yield from ("# JSON", "")
     yield "`plan search --json` and `--output` write a document of schema"
     yield f"`{PlanDocument.SCHEMA}`. Keys are never renamed or removed within a version; new ones"
-    yield "may appear. Seconds end in `_s`,"
+    yield "may appear. Every document states the `trainplan_version` that wrote it; older ones lack"
+    yield "the key and are read alike. Seconds end in `_s`,"
     yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
     yield "`plan schema` lists all documents, and prints the JSON Schema of each."
     yield ""

@@ -6,6 +6,8 @@ an answer and written by `json`.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from importlib import import_module
 from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Protocol, Self
 
@@ -39,6 +41,16 @@ FIRST = ("event", "schema")
 """Keys that are before all others."""
 
 
+@cache
+def package_version() -> str | None:
+    """Of this package; null: it is not installed."""
+    metadata = import_module("importlib.metadata")  # slow, and needed where JSON is written alone
+    try:
+        return str(metadata.version("trainplan"))
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """Base of all: a key with a default here is left out where it has that value."""
@@ -47,6 +59,8 @@ class Document:
     """What keys of a base mean here, where that differs."""
     SCHEMA: ClassVar[Any] = ""
     """Value of the key `schema`, where there is one."""
+    VERSION: ClassVar = "trainplan_version"
+    """Key of all that are no part of another and no line of events."""
 
     @classmethod
     def of_fields(cls, answer: object, /, **other: object) -> Self:
@@ -57,7 +71,15 @@ class Document:
         return cls(**same, **other)
 
     def json(self) -> Json:
-        """Its plain JSON values: `schema` first, then what the bases state, then the class."""
+        """Its plain JSON values: schema and version, then what the bases state, then the class."""
+        values = self.as_part()
+        if "event" in values:
+            return values
+        first = {"schema": values["schema"]} if "schema" in values else {}
+        return {**first, self.VERSION: package_version(), **values}
+
+    def as_part(self) -> Json:
+        """The same without the version."""
         return {
             name: _plain(getattr(self, name))
             for name in sorted(_in_order(type(self)), key=lambda name: name not in FIRST)
@@ -77,7 +99,7 @@ def _in_order(kind: type) -> list[str]:
 
 def _plain(value: object) -> object:
     if isinstance(value, Document):
-        return value.json()
+        return value.as_part()
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return to_jsonable_python(value, by_alias=False)

@@ -63,7 +63,7 @@ def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json
     what was measured, and what remains possible.
     """
     document: dict[str, object] = json.loads(text)
-    stated = Tuned.of_fields(found).json()
+    stated = Tuned.of_fields(found).as_part()
     if found.best is None:
         return {**document, "tuned": stated}
     job, before = chosen_from_json(text)

@@ -1,12 +1,14 @@
 """A plan read back is the plan that was written."""
 
 import json
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.document import package_version, plan_json
 from trainplan.planner.documents.read_back import plan_from_json
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.questions.best_plan import search
 
 
@@ -21,11 +23,32 @@ def test_what_is_read_back_writes_the_same_document(text):
 
 def test_a_release_is_kept_and_an_older_plan_has_none(text, make_job):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"release": "nemo:26.02"})
-    written = plan_json(search(job))
-    assert written["release"] == "nemo:26.02"
-    assert plan_from_json(json.dumps(written)).job.release == "nemo:26.02"
+    stated = plan_json(search(job))
+    assert stated["release"] == "nemo:26.02"
+    assert plan_from_json(json.dumps(stated)).job.release == "nemo:26.02"
     older = {name: value for name, value in json.loads(text).items() if name != "release"}
     assert plan_from_json(json.dumps(older)).job.release is None
+
+
+def test_a_document_states_the_version_once_and_one_without_is_read(text, monkeypatch):
+    document = json.loads(text)
+    assert list(document)[:2] == ["schema", "trainplan_version"]
+    assert document["trainplan_version"] == version("trainplan")
+    assert text.count("trainplan_version") == 1
+    older = {key: value for key, value in document.items() if key != "trainplan_version"}
+    for one in (older, {**older, "trainplan_version": "0.0.1"}):
+        assert plan_from_json(json.dumps(one)) == plan_from_json(text)
+        assert written(json.dumps(one)) == written(text)
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    package_version.cache_clear()
+    try:
+        assert plan_json(plan_from_json(text))["trainplan_version"] is None
+    finally:
+        package_version.cache_clear()
 
 
 def test_memory_is_of_every_pipeline_rank_once(text):
