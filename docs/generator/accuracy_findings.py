@@ -57,9 +57,14 @@ REPLACEMENTS = (
 class Findings:
     """All numbers of the page, each computed once."""
 
-    def __init__(self, runs: Sequence[MeasuredRun], leave_one_out: Json | None) -> None:
+    def __init__(
+        self,
+        runs: Sequence[MeasuredRun],
+        leave_one_out: Json | None,
+        replacements: Sequence[Replacement] = REPLACEMENTS,
+    ) -> None:
         self.predictions = predict(runs, memory_margin=None)
-        self.leave_one_out = leave_one_out
+        self.leave_one_out, self.replacements = leave_one_out, replacements
 
     @cached_property
     def scores(self) -> Scores:

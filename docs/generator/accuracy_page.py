@@ -13,7 +13,7 @@ import accuracy_one_step
 import accuracy_pictures
 import accuracy_profiles
 import accuracy_ranking
-from accuracy_findings import REPLACEMENTS, Findings, sources_error
+from accuracy_findings import Findings, sources_error
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, table
 
@@ -151,7 +151,9 @@ def _ablation(findings: Findings) -> str:
     without = {field.name: findings.without(field.name) for field in fields(Terms)}
     ranked = sorted(without, key=lambda name: -sources_error(sources, without[name]))
     rows = [_ablated(LABELS[name], sources, without[name]) for name in ranked]
-    replaced = [_ablated(one.name, sources, findings.replaced(one)) for one in REPLACEMENTS]
+    replaced = [
+        _ablated(one.name, sources, findings.replaced(one)) for one in findings.replacements
+    ]
     full = [row.error_fraction for row in findings.scores.rows]
     head = ("mean of the sources", "median of all runs", "bias")
     return f"""\

@@ -75,13 +75,10 @@ class Changes:
 
     def any(self, tries: int = 400) -> Layout | None:
         """A legal layout, found by a random walk from the plainest."""
-        layout = Layout(dp=self.job.cluster.num_gpus)
-        legal = None
+        walked = [Layout(dp=self.job.cluster.num_gpus)]
         for _ in range(tries):
-            layout = self._changed(layout)
-            if self.legal([layout]):
-                legal = layout
-        return legal
+            walked.append(self._changed(walked[-1]))
+        return next(reversed(self.legal(walked[1:])), None)
 
     def _changed(self, layout: Layout) -> Layout:
         values = {**dict(layout), **self.random.choice(self.kinds)(layout)}

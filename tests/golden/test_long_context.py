@@ -33,13 +33,9 @@ ALONE = "sharded data parallelism alone"
 def _rungs(make_job):
     """Longest sequences and their limits, by technique."""
 
-    def make(cluster, *fixed, exclude=()):
+    def make(cluster, *fixed):
         job = long_job(make_job, cluster, 16, None)
-        options = SearchOptions(
-            objective="context",
-            fix=tuple(parse_choice(text, excluded=False) for text in fixed),
-            exclude=tuple(parse_choice(text, excluded=True) for text in exclude),
-        )
+        options = SearchOptions(objective="context", fix=held(fixed))
         _, found = ladder(SearchContext.of(job, options, NOTHING, Unlimited()))
         return {rung.adds: (rung.tokens, rung.limit) for rung in found}
 
@@ -50,13 +46,17 @@ def _rungs(make_job):
 def _longest_of_all(make_job):
     """The last rung alone: the longest sequence with every technique, and its limit."""
 
-    def make(cluster, liger=None):
+    def make(cluster, liger=None, **choices):
         job = long_job(make_job, cluster, 16, liger)
-        options = SearchOptions(objective="context")
+        options = SearchOptions(objective="context", **choices)
         found = longest(SearchContext.of(job, options, NOTHING, Unlimited()))
         return {ALL: (found.tokens, limit_of(found.context, found.found, found.too_long))}
 
     return make
+
+
+def held(texts):
+    return tuple(parse_choice(text, excluded=False) for text in texts)
 
 
 def long_job(make_job, cluster, seq_length, liger, model="llama3.1-8b"):
@@ -83,11 +83,13 @@ def test_the_ladder_of_llama_8b_on_eight_h100(rungs):
     check(rungs("1x8:h100-sxm", "offload=1", "offload.parameters=none"), published)
 
 
-def test_checkpoints_in_host_memory_without_tiled_mlps(rungs):
-    found = rungs(
-        "1x8:h100-sxm", "offload=1", "offload.parameters=none", exclude=["tiled_mlp=true"]
+def test_checkpoints_in_host_memory_without_tiled_mlps(longest_of_all):
+    found = longest_of_all(
+        "1x8:h100-sxm",
+        fix=held(["offload=1", "offload.parameters=none"]),
+        exclude=(parse_choice("tiled_mlp=true", excluded=True),),
     )
-    check(found, {CHECKPOINTS: 2_400_000})
+    check(found, {ALL: 2_400_000})
 
 
 @pytest.mark.parametrize(("cluster", "tokens"), [("1x1:h100-sxm", 500_000), ("4x8:h100-sxm", 15e6)])

@@ -7,6 +7,7 @@ from trainplan.costmodel.pipeline.node_groups import rank_groups
 from trainplan.costmodel.presets import presets as models
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
+from trainplan.planner.space import parse_choice
 
 FAST = NodeGroup(gpu="h100-sxm", num_nodes=4, gpus_per_node=8, nic=NicSpec(per_node=8, gb_per_s=50))
 OTHER = FAST.model_copy(update={"nic": NicSpec(per_node=8, gb_per_s=25)})
@@ -20,7 +21,8 @@ def best(*groups, between=None):
         training=TrainingSpec(global_batch_size=512, seq_length=4096),
         cluster=ClusterSpec(groups=groups, between_groups=between),
     )
-    return search(job, SearchOptions(only_answer=True, top=1, search_options="none"))
+    held = tuple(parse_choice(one, excluded=False) for one in ("cp=1", "micro_batch_size=1"))
+    return search(job, SearchOptions(only_answer=True, top=1, search_options="none", fix=held))
 
 
 def test_only_the_pipeline_crosses_25_gbe_and_keeps_nine_tenths_of_the_throughput():

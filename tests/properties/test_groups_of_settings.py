@@ -54,7 +54,7 @@ def jobs(draw):
     )
 
 
-@examples(5, by_night=400)
+@examples(3, by_night=400)
 @given(jobs(), st.sampled_from([*4 * ["safe"], "all"]), st.integers(0, 2**32 - 1))
 def test_no_layout_is_bounded_higher_under_the_top_than_under_a_member(job, level, seed):
     random = np.random.default_rng(seed)

@@ -16,7 +16,9 @@ from trainplan.planner.questions.islands import search
 from trainplan.planner.space import parse_choice
 
 JOBS = number(3, by_night=60)
-HELD = tuple(parse_choice(f"{one}=1", excluded=False) for one in ("tp", "pp", "cp"))
+HELD = tuple(
+    parse_choice(f"{one}=1", excluded=False) for one in ("tp", "pp", "cp", "micro_batch_size")
+)
 
 
 def drawn(rng):

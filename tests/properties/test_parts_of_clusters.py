@@ -10,7 +10,7 @@ from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.space import parse_choice
 
-CLUSTERS = number(40, by_night=400)
+CLUSTERS = number(20, by_night=400)
 GROUPS = ([1, 1, 1, 2], [1, 2, 2, 3])[number(0, by_night=1)]
 """Numbers of groups that are drawn: searches of three take seconds."""
 GPUS = ("h100-sxm", "a100-sxm-80gb", "l40s")

@@ -87,7 +87,7 @@ def all_layouts(job):
     return below, whole.take(legal), np.tile(owner, len(whole) // len(table))[legal]
 
 
-@examples(8, by_night=50)
+@examples(5, by_night=50)
 @given(jobs(), st.sampled_from([0.02, 0.3, 0.9]))
 def test_the_search_agrees_with_brute_force(job, share):
     machine = machine_of(job.cluster, "bf16")

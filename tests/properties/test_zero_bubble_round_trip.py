@@ -1,13 +1,17 @@
 """What is exported to the zero-bubble fork and read again is the same job and the same layout."""
 
-import pytest
+from itertools import chain
 
+from tests.grids import number
 from tests.launches import launch_of
 from tests.properties.megatron_exports import check_same, exports
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE
+
+MADE = number(40, by_night=96)
+"""Launches of each model, at least."""
 
 
 def zero_bubble_job(model, random):
@@ -26,10 +30,9 @@ def zero_bubble_job(model, random):
     )
 
 
-@pytest.mark.parametrize("name", ["llama2-7b", "llama2-13b", "llama3-70b"])
-def test_an_export_reads_back_as_what_it_was_made_of(name):
-    schedules = set()
-    for job, layout, config in exports(name, zero_bubble_job, 96):
+def test_an_export_reads_back_as_what_it_was_made_of():
+    schedules, models = set(), ("llama2-7b", "llama2-13b", "llama3-70b")
+    for job, layout, config in chain(*(exports(name, zero_bubble_job, MADE) for name in models)):
         launch = launch_of(config)
         assert next(one.runtime for one in READERS if one.recognises(launch)) == job.runtime
         reading = MEGATRON_ZERO_BUBBLE.read(launch, Request(cluster=job.cluster, model=job.model))

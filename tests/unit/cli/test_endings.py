@@ -27,11 +27,18 @@ needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhe
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A plan as it is written."""
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
+    """The page of a plan, and the plan as it is written."""
     made = tmp_path_factory.mktemp("tiny") / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
-    return made.read_bytes()
+    outcome = plan("search", *TINY, "--output", made)
+    assert outcome.code == 0
+    return outcome.out, made.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def tiny(searched: tuple[str, bytes]) -> bytes:
+    """A plan as it is written."""
+    return searched[1]
 
 
 @pytest.fixture
@@ -190,16 +197,19 @@ def test_a_read_only_folder_is_refused_and_stays_empty(tmp_path: Path):
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
 def test_an_answer_that_cannot_be_written_is_shown_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: tuple[str, ...]
+    tmp_path: Path,
+    searched: tuple[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    as_json: tuple[str, ...],
 ):
     def fail(self: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    made, shown = tmp_path / "plan.json", plan("search", *TINY, *as_json)
+    made, shown = tmp_path / "plan.json", searched[1].decode() if as_json else searched[0]
     monkeypatch.setattr(Path, "replace", fail)
     outcome = plan("search", *TINY, *as_json, "--output", made)
     assert outcome.code == 2
-    assert outcome.out.splitlines()[:2] == shown.out.splitlines()[:2]
+    assert outcome.out.splitlines()[:2] == shown.splitlines()[:2]
     assert outcome.err == f"plan: error: {made}: cannot be written: No space left on device\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -254,22 +264,24 @@ main()
 
 WHILE_IT_SEARCHES = """\
 from trainplan.cli.terminal.clock import Clock
-Clock.report = lambda clock, *known: clock.seconds < 2 or sys.stderr.write("searching\\n")
+Clock.report = lambda clock, done, bound, best: (
+    isinf(best) or clock.seconds < 1 or sys.stderr.write("searching\\n")
+)
 """
-LARGE = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
+LARGE = with_value(with_value(LLAMA, "--cluster", "64x8:h100-sxm"), "--global-batch-size", "1024")
+"""Searched in 5 s; the first layout is found in half a second."""
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_control_c_in_the_middle_of_a_search_ends_it_with_the_best_so_far(workers: str):
-    job = with_value(with_value(LARGE, "--global-batch-size", "8192"), "--seq-length", "4096")
-    program = f"import sys\n{WHILE_IT_SEARCHES}{IN_A_TERMINAL}"
+    program = f"import sys\nfrom math import isinf\n{WHILE_IT_SEARCHES}{IN_A_TERMINAL}"
     with subprocess.Popen(
         [
             sys.executable,
             "-c",
             program,
             "search",
-            *job,
+            *LARGE,
             "--workers",
             workers,
             "--time-limit",

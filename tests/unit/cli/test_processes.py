@@ -173,7 +173,8 @@ def test_a_search_finds_and_proves_the_same_with_others(make_job, processes):
     job = make_job("small-dense", "1x8:h100-sxm", 8)
     model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
     job = job.model_copy(update={"model": model})
-    options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
+    fixed = tuple(parse_choice(one, excluded=False) for one in ("pp=2", "tp=1", "cp=1"))
+    options = SearchOptions(fix=fixed)
     alone = search(job, options, Steps())
     assert plan_json(search(job, options, Steps(), workers=processes)) == plan_json(alone)
     assert alone.certificate.uneven_stages.judged > 1

@@ -6,7 +6,7 @@ from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions.best_plan import SearchOptions, search
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.choices import broken_rules, parse_choice
 
 NAME = "runtime_recomputes_layers"
 ENGINE = "pipeline_engine_recomputes_groups"
@@ -73,7 +73,9 @@ def test_the_pipeline_of_deepspeed_recomputes_in_groups_of_layers(make_job):
 def test_plans_for_torchtitan_recompute_what_it_can_be_told(make_job):
     """The job is one that its own policy over operations wins."""
     job = make_job("llama3-70b", "4x8:h100-sxm", 64, 8192)
-    plan = search(job.model_copy(update={"runtime": "torchtitan"}), SearchOptions(top=10))
+    held = tuple(parse_choice(one, excluded=False) for one in ("cp=1", "micro_batch_size=1"))
+    options = SearchOptions(top=10, fix=held)
+    plan = search(job.model_copy(update={"runtime": "torchtitan"}), options)
     assert isinstance(plan, Plan)
     layouts = [one.layout for one in plan.candidates]
     for layout in layouts:

@@ -25,7 +25,7 @@ def divisors(number):
 def members(num_gpus, domain, size, stride):
     """Members in each domain of every group that starts at a multiple of its ranks."""
     domains = (np.arange(num_gpus) // domain).reshape(-1, size, stride)
-    groups = domains.transpose(0, 2, 1).reshape(-1, size)
+    groups = np.unique(domains.transpose(0, 2, 1).reshape(-1, size), axis=0)
     return [np.unique(one, return_counts=True)[1] for one in groups]
 
 
@@ -48,18 +48,19 @@ def test_no_group_has_fewer_members_in_a_domain_than_it_is_priced_with(gpu, per_
     for nodes in NODES:
         machine = machine_of(on(nodes, gpu, per_node), "bf16")
         domain = machine.domain_gpus
-        for ranks in divisors(machine.num_gpus):
-            for size in divisors(ranks):
-                stride = ranks // size
-                there = members(machine.num_gpus, domain, size, stride)
-                emptiest = min(int(one.min()) for one in there)
-                widest = max(len(one) for one in there)
-                links = group(machine, np.array([size]), np.array([stride]))
-                assert links.inside[0] <= emptiest
-                assert links.nodes[0] >= widest
-                fills = ranks % domain == 0 and (domain % stride == 0 or stride % domain == 0)
-                if domain % ranks == 0 or fills:
-                    assert (links.inside[0], links.nodes[0]) == (emptiest, widest)
+        every = [
+            (one, ranks // one) for ranks in divisors(machine.num_gpus) for one in divisors(ranks)
+        ]
+        links = group(machine, *np.array(every).T)
+        for (size, stride), inside, domains in zip(every, links.inside, links.nodes, strict=True):
+            there, ranks = members(machine.num_gpus, domain, size, stride), size * stride
+            emptiest = min(int(one.min()) for one in there)
+            widest = max(len(one) for one in there)
+            assert inside <= emptiest
+            assert domains >= widest
+            fills = ranks % domain == 0 and (domain % stride == 0 or stride % domain == 0)
+            if domain % ranks == 0 or fills:
+                assert (inside, domains) == (emptiest, widest)
 
 
 @pytest.mark.parametrize("nodes", NODES)

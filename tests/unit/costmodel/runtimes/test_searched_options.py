@@ -54,7 +54,8 @@ def values(name):
 def prices(job, rows):
     """Seconds and bytes of layouts; infinite where the job does not allow one."""
     found = np.full((2, len(LAYOUTS)), np.inf)
-    legal = [row for row in rows if not broken_rules(job, LAYOUTS)[row]]
+    broken = broken_rules(job, LAYOUTS)
+    legal = [row for row in rows if not broken[row]]
     priced = estimates(job, LAYOUTS.take(np.array(legal, dtype=np.int64)))
     found[:, legal] = priced.step_time_s, priced.peak_reserved_bytes
     return found

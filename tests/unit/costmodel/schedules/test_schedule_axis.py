@@ -184,7 +184,7 @@ def test_zero_stages_that_run_alike_under_a_pipeline_are_one_layout(job):
 
 @pytest.mark.parametrize("name", some_cases(runtime("torchtitan").pipeline.schedules, 4))
 def test_a_fixed_schedule_is_kept(job, name):
-    choices = [f"schedule={name}", "pp=4", f"vpp={shape_of(name)}"]
+    choices = [f"schedule={name}", "pp=4", f"vpp={shape_of(name)}", "tp=1"]
     fixed = tuple(parse_choice(text, excluded=False) for text in choices)
     answer = search(job, SearchOptions(fix=fixed, top=1))
     assert answer.best.layout.schedule == name
@@ -193,19 +193,22 @@ def test_a_fixed_schedule_is_kept(job, name):
 
 
 def test_an_excluded_schedule_is_not_chosen(job):
-    pp = parse_choice("pp=4", excluded=False)
-    free = search(job, SearchOptions(fix=(pp,), top=1))
+    fixed = tuple(parse_choice(one, excluded=False) for one in ("pp=4", "tp=1", "cp=1"))
+    free = search(job, SearchOptions(fix=fixed, top=1))
     named = parse_choice(f"schedule={free.best.layout.schedule}", excluded=True)
-    answer = search(job, SearchOptions(fix=(pp,), exclude=(named,), top=1))
+    answer = search(job, SearchOptions(fix=fixed, exclude=(named,), top=1))
     assert answer.best.layout.schedule != free.best.layout.schedule
     assert answer.best.estimate.step_time_s >= free.best.estimate.step_time_s
 
 
 def test_a_plan_without_exporter_says_so(job):
-    without = search(on(job, "nemo")).notes
-    assert any(note.startswith("no launch files") for note in without)
-    for other in ("megatron-lm", "torchtitan"):
-        assert not any("launch files" in note for note in search(on(job, other)).notes)
+    fixed = tuple(parse_choice(one, excluded=False) for one in ("pp=1", "tp=1", "cp=1"))
+    notes = {
+        name: search(on(job, name), SearchOptions(fix=fixed, top=1)).notes
+        for name in ("nemo", "megatron-lm", "torchtitan")
+    }
+    assert any(note.startswith("no launch files") for note in notes.pop("nemo"))
+    assert not any("launch files" in note for some in notes.values() for note in some)
 
 
 def test_other_schedules_are_those_the_runtime_lacks(make_job):
