@@ -51,8 +51,24 @@ def pytest_collection(session):
         gc.enable()
 
 
+class Backwards(pytest.Dir):
+    """A folder whose last entry is collected first."""
+
+    def collect(self):
+        return reversed(list(super().collect()))
+
+
+def pytest_collect_directory(path, parent):
+    """Every second worker begins at the end: what one has compiled, the other loads."""
+    worker = getattr(parent.config, "workerinput", {"workerid": "gw0"})["workerid"]
+    return Backwards.from_parent(parent, path=path) if int(worker[2:]) % 2 else None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Of a grid, only a sample is run where `--full` is not asked for."""
+    """All workers have one order. Of a grid, only a sample is run without `--full`."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.parts)
     if config.getoption("--full"):
         return
     grids = defaultdict(list)
