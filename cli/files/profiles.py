@@ -15,7 +15,7 @@ from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.measured import with_measured_drives
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.spec import Sourced, Spec
-from trainplan.profiler.fit import cluster_of, merged
+from trainplan.profiler import fit
 
 ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
 """Numbers of a curve that something is divided by; the others may be zero."""
@@ -39,7 +39,7 @@ def load_measured(paths: Sequence[Path], *, alone: bool = True) -> Measured:
         )
     profiles = [profile_of(d) for d in documents if d not in calibrations]
     measured = Measured(
-        profile=merged(profiles) if profiles else None,
+        profile=fit.merged(profiles) if profiles else None,
         calibration=_calibration_of(calibrations[0]) if calibrations else None,
     )
     return agreed(measured) if alone else measured
@@ -113,8 +113,8 @@ def _machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     if path.suffix == ".json" and is_there(path) and not is_folder(path):
         profile = profile_of(read_document(path))
         others = [measured.profile] if measured.profile else []
-        whole = replace(measured, profile=merged([profile, *others]))
-        return cluster_of(profile), agreed(whole)
+        whole = replace(measured, profile=fit.merged([profile, *others]))
+        return fit.cluster_of(profile), agreed(whole)
     measured = agreed(measured)
     if measured.profile and measured.profile.device and text.endswith(f":{measured.profile.gpu}"):
         return with_device(parse_cluster(text), measured.profile), measured

@@ -33,6 +33,7 @@ from trainplan.costmodel.architecture.layers import (
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.architecture.trained import Trained, complaint, of_layers
+from trainplan.costmodel.base import Identical
 from trainplan.costmodel.spec import Spec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
@@ -294,12 +295,12 @@ class ModelSpec(Spec):
     @property
     def kinds(self) -> tuple[ModelSpec, ...]:
         """A model of each kind of layer alone, in order of first appearance."""
-        return _kinds(self)[0]
+        return _own_kinds(Identical(self))[0]
 
     @property
     def kind_of_layer(self) -> tuple[int, ...]:
         """For every layer in order: its place in `kinds`."""
-        return _kinds(self)[1]
+        return _own_kinds(Identical(self))[1]
 
     @property
     def kinds_of_module(self) -> tuple[int, ...]:
@@ -335,6 +336,12 @@ class ModelSpec(Spec):
     def num_sliding_window_layers(self) -> int:
         """Layers whose tokens see `sliding_window` tokens only."""
         return self.mixers.count("sliding_attention")
+
+
+@lru_cache(maxsize=256)
+def _own_kinds(model: Identical[ModelSpec]) -> tuple[tuple[ModelSpec, ...], tuple[int, ...]]:
+    """As `_kinds`, without a look at the fields: a search needs them a thousand times."""
+    return _kinds(model.of)
 
 
 @lru_cache(maxsize=256)

@@ -361,7 +361,7 @@ def clock_factor(machine: Machine, seconds: PassSeconds, idle: float) -> FloatCo
     factor = (duty / REFERENCE_DUTY) ** machine.constants.power_exponent
     bursts = 0.0 if machine.linear.residuals is None else machine.shares.products.level
     fastest = FASTEST ** (1 - bursts)
-    return np.clip(factor, fastest, SLOWEST)
+    return np.asarray(np.minimum(np.maximum(factor, fastest), SLOWEST))
 
 
 def _slowed(seconds: PassSeconds, factor: FloatColumn) -> PassSeconds:

@@ -36,7 +36,8 @@ class Context:
         """Curve of the products of layers, whose operands are scaled as the runtime does in fp8."""
         fp8 = self.job.training.precision == "fp8"
         recipe = self.traits.kernels.fp8_recipe if fp8 else "tensorwise"
-        return replace(self.machine.linear, recipe=recipe)
+        linear = self.machine.linear
+        return linear if linear.recipe == recipe else replace(linear, recipe=recipe)
 
     def with_table(self, table: LayoutTable) -> Candidates:
         """These layouts, or others, in this context."""

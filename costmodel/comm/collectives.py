@@ -169,19 +169,19 @@ def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     row, column = OPERATIONS.index(operation), fit_column(group)
     bus = machine.bus_bytes_per_second[row][column]
     many, several = group.nodes > 1, group.size > 1
-    start_inside = machine.alpha_seconds[row][column] * start_growth(group.size)
-    start_across = (
-        machine.constants.inter_node_alpha
-        + hops_seconds(machine.constants, operation, group.size, group.nodes)
-        + group.fabric_seconds
-    )
+    start = machine.alpha_seconds[row][column] * start_growth(group.size)
+    per_byte = bus_factor(operation, group.size) / bus
+    if many.any():
+        across = (
+            machine.constants.inter_node_alpha
+            + hops_seconds(machine.constants, operation, group.size, group.nodes)
+            + group.fabric_seconds
+        )
+        start = np.where(many, across, start)
+        per_byte = np.where(many, across_seconds_per_byte(operation, group, bus), per_byte)
     return Rate(
-        start_seconds=np.where(several, np.where(many, start_across, start_inside), 0.0),
-        seconds_per_byte=np.where(
-            many,
-            across_seconds_per_byte(operation, group, bus),
-            bus_factor(operation, group.size) / bus,
-        ),
+        start_seconds=np.where(several, start, 0.0),
+        seconds_per_byte=per_byte,
         seconds_per_root_byte=(several & ~many) * machine.sqrt_coefficient[row][column],
     )
 

@@ -56,7 +56,7 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
     arXiv:2307.12169.
     """
     inside, nodes = _spread(machine, size, stride)
-    slowdown, exchanged = np.ones(len(size)), np.ones(len(size))
+    slowdown = exchanged = np.ones(len(size))
     latency = np.zeros(len(size))
     for tier in machine.fabric:
         leaves = size * stride > tier.reach_gpus
@@ -81,12 +81,14 @@ def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntCo
     their GPUs, so their borders are a multiple of the greatest common divisor apart.
     """
     domain, ranks = machine.domain_gpus, size * stride
-    inside = np.clip(domain // stride, 1, size)
-    piece = np.gcd(ranks, domain)
+    inside = np.minimum(np.maximum(domain // stride, 1), size)
+    whole = np.minimum(np.maximum(ranks / domain, 1), size)
     torn = is_torn(ranks, domain, machine.num_gpus)
+    if not torn.any():
+        return inside, whole
+    piece = np.gcd(ranks, domain)
     spanned = np.minimum(size, 1 + -(-(ranks - piece) // domain))
-    cut = np.clip(piece // stride, 1, inside)
-    whole = np.clip(ranks / domain, 1, size)
+    cut = np.minimum(np.maximum(piece // stride, 1), inside)
     return np.where(torn, cut, inside), np.where(torn, spanned, whole)
 
 

@@ -86,7 +86,8 @@ def grouped_rate(rate: GemmRate, *, weight_gradient: bool) -> GemmRate:
 def forward_rate(rate: GemmRate) -> GemmRate:
     """The curve as measured forward products follow it: in fp8 they accumulate fast."""
     by_row = rate.recipe.startswith("rowwise")
-    return replace(rate, residuals=(by_row and rate.fast_rows) or rate.fast or rate.residuals)
+    fast = (by_row and rate.fast_rows) or rate.fast
+    return replace(rate, residuals=fast) if fast else rate
 
 
 def linear_seconds(

@@ -66,7 +66,9 @@ def is_torn(ranks: IntColumn, domain: int, num_gpus: int) -> BoolColumn:
     Source: derived; groups start at multiples of their ranks and domains at multiples of their
     GPUs, so no border lies inside a group where the smaller number divides the larger.
     """
-    return np.asarray((np.gcd(ranks, domain) < np.minimum(ranks, domain)) & (domain < num_gpus))
+    if domain >= num_gpus:
+        return np.zeros_like(ranks, dtype=bool)
+    return np.asarray(np.gcd(ranks, domain) < np.minimum(ranks, domain))
 
 
 @overload

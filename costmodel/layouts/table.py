@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
@@ -166,19 +166,16 @@ class LayoutTable:
 
     def replaced(self, **columns: Column) -> LayoutTable:
         """The same rows with some columns replaced."""
-        same = {f.name: getattr(self, f.name) for f in fields(self)}
+        same = dict(zip(FIELDS, COLUMNS(self), strict=True))
         return LayoutTable(**{**same, **columns})
 
     @staticmethod
     def concat(tables: Iterable[LayoutTable]) -> LayoutTable:
         """All rows of all tables in order."""
         parts = list(tables)
-        return LayoutTable(
-            **{
-                f.name: np.concatenate([getattr(part, f.name) for part in parts])
-                for f in fields(LayoutTable)
-            }
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return LayoutTable(*map(np.concatenate, zip(*map(COLUMNS, parts), strict=True)))
 
     def row(self, index: int) -> Layout:
         """Read one candidate back."""

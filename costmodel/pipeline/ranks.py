@@ -98,7 +98,7 @@ def _rows(shapes: Sequence[RankClasses], shape: IntColumn, table: LayoutTable) -
     def pick(columns: Sequence[FloatColumn], index: IntColumn) -> FloatColumn:
         """Coefficients of all shapes end to end, read at `index`."""
         column = np.concatenate([one.ravel() for one in columns])
-        return column.take(index) if column.any() else np.broadcast_to(0.0, index.shape)
+        return column.take(index) if column.any() else np.zeros(index.shape)
 
     def each(name: str, index: IntColumn) -> tuple[ClassRows, ...]:
         """Coefficients of each kind of layer."""

@@ -298,13 +298,11 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
 
     Source: as `step_traffic_seconds`.
     """
-    machine, traits, table = candidates.machine, candidates.traits, candidates.table
+    machine, traits = candidates.machine, candidates.traits
     params = params.with_gradients
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
-    degrees = (table.tp, table.cp, table.dp, table.etp * table.ep, *matrix_shards(table))
-    one, key = distinct(*degrees, *shard_columns(table), table.vpp)
-    some = candidates if len(table) == 1 else candidates.take(one)
+    _, key, some = by_groups(candidates)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
     for count, rates in held if params.has_experts else held[:1]:
         reduction, gathering, made = rates(some)
@@ -314,6 +312,24 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
         reduce = reduce + reduction.seconds(width * count) + copies.reduce * count
         gather = gather + gathering.seconds(weight_bytes * count) + copies.gather * count
     return StepTraffic(reduce, gather)
+
+
+def by_groups(candidates: Candidates) -> tuple[IntColumn, IntColumn, Candidates]:
+    """Rows unlike in what prices traffic of states: which, each row's number among them, and those.
+
+    Source: `shard_columns`, the degrees, and the stages of a rank.
+    """
+    if len(candidates.table) == 1:
+        return (nothing := np.zeros(1, dtype=np.int64)), nothing, candidates
+    return _by_groups(candidates)
+
+
+@remembered
+def _by_groups(candidates: Candidates) -> tuple[IntColumn, IntColumn, Candidates]:
+    table = candidates.table
+    degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp, table.vpp)
+    one, key = distinct(*degrees, *matrix_shards(table), *shard_columns(table))
+    return one, key, candidates.take(one)
 
 
 def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows:

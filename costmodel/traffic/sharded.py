@@ -8,18 +8,18 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import only
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import COLUMNS, LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.costmodel.shard_groups import shard_columns
 from trainplan.costmodel.traffic.copies import copies_of
 from trainplan.costmodel.traffic.data_parallel import (
     Wires,
     both_wires,
+    by_groups,
     gradient_message_bytes,
 )
 from trainplan.costmodel.traffic.zero_plus_plus import SortRates, zero_plus_plus
@@ -72,10 +72,8 @@ def sharded_traffic(
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `Sharding.gathers_every_pass`,
     `Sharding.reduces_whole_gradients`, `Sharding.overlaps_gradients`; `Fetches`.
     """
-    machine, traits, table = candidates.machine, candidates.traits, candidates.table
-    degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
-    one, key = distinct(*degrees, *shard_columns(table))
-    some = candidates if len(table) == 1 else candidates.take(one)
+    machine, traits = candidates.machine, candidates.traits
+    one, key, some = by_groups(candidates)
     second, third = some.table.zero_stage == 2, some.table.zero_stage == 3
     whole, either = second & traits.sharding.reduces_whole_gradients, second | third
     rates = [_of_sort(some, wires, either=either, whole=whole) for wires in both_wires(some)]

@@ -1,14 +1,17 @@
 """What a search must respect besides the job."""
 
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field
 
-from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.base import Identical, unknown_name
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.uncertainty import FIT_CHANCE, margin_of
 from trainplan.planner.evidence import (
@@ -121,17 +124,15 @@ class SearchOptions(Spec):
 
     def combinations(self, on: Context) -> tuple[Combination, ...]:
         """Settings of the runtime that are searched: of those of evidence that some run had."""
-
-        def required(job: Job) -> tuple[Rule, ...]:
-            return settings_rules(self._rules_of_evidence(job), job)
-
-        if self.trainer is None:
-            return combinations(on, self.search_options, required)
-        return combinations(on, self.search_options, required, TRAINERS[self.trainer].writes)
+        return _combinations(*map(Identical, (self, *on.shared)))
 
     def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
         """Rules of `trusted`, or of `published`; none without them."""
         return self._rules_of_evidence(on.job)
+
+    def required(self, job: Job) -> tuple[Rule, ...]:
+        """What evidence wants of layouts under the settings of a job."""
+        return settings_rules(self._rules_of_evidence(job), job)
 
     def _rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
         if self.trusted:
@@ -158,3 +159,16 @@ class SearchOptions(Spec):
         written = launch_rules(on.job) if self.only_written else ()
         words = TRAINERS[self.trainer].rules(on.job) if self.trainer else ()
         return (*self.rules_of_evidence(on), *written, *words)
+
+
+@lru_cache(maxsize=16)
+def _combinations(
+    options: Identical[SearchOptions],
+    job: Identical[Job],
+    machine: Identical[Machine],
+    traits: Identical[RuntimeTraits],
+) -> tuple[Combination, ...]:
+    """As `combinations`: an answer and its certificate ask for the same."""
+    own, on = options.of, Context(job.of, machine.of, traits.of)
+    writes = [TRAINERS[own.trainer].writes] if own.trainer else []
+    return combinations(on, own.search_options, own.required, *writes)

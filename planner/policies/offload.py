@@ -150,11 +150,14 @@ def legal_offloads(
     A row that may none counts for the rule that refuses the last fraction that others leave.
     """
     legal, lost = np.ones((len(ranges), len(table)), dtype=bool), Counter[str]()
+    tables = [with_fraction(table, one.least) for one in ranges]
     for rule in rules:
-        before = legal.any(axis=0)
-        each = ranges if COLUMN in rule.columns else ranges[:1]
-        legal &= ~np.array([rule.broken(on.job, with_fraction(table, one.least)) for one in each])
-        lost[rule.name] += int((before & ~legal.any(axis=0)).sum())
+        each = tables if COLUMN in rule.columns else tables[:1]
+        broken = np.array([rule.broken(on.job, one) for one in each])
+        if broken.any():
+            before = legal.any(axis=0)
+            legal &= ~broken
+            lost[rule.name] += int((before & ~legal.any(axis=0)).sum())
     return legal, +lost
 
 

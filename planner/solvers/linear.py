@@ -40,6 +40,7 @@ class Matrix:
     def solve(self) -> FloatColumn | None:
         """The columns of the smallest sum; None where there is none."""
         import highspy  # noqa: PLC0415 (as PuLP)
+        from highspy import _Highs  # noqa: PLC0415 (as PuLP; without callbacks, which are a cycle)
 
         rows = np.concatenate([self.rows, self.equal])
         row, column = np.nonzero(rows)
@@ -55,8 +56,8 @@ class Matrix:
         problem.a_matrix_.start_ = np.searchsorted(row, np.arange(len(rows) + 1))
         problem.a_matrix_.index_ = column
         problem.a_matrix_.value_ = rows[row, column]
-        solver = highspy.Highs()
-        solver.silent()
+        solver = _Highs()
+        solver.setOptionValue("output_flag", "false")
         solver.setOptionValue("threads", 1)
         solver.passModel(problem)
         solver.run()

@@ -113,7 +113,8 @@ class Pool:
 
     def joined(self, other: Pool) -> Pool:
         """Both together."""
-        return Pool.concat([self, other])
+        some = [one for one in (self, other) if len(one.bound)]
+        return Pool.concat(some) if len(some) > 1 else (*some, self)[0]
 
 
 def first_of_each(table: LayoutTable, names: Sequence[str]) -> IntColumn:

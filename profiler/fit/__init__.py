@@ -16,9 +16,16 @@ error_shares: by item, the part of a step's time that it makes sure of on nodes 
     of.
 """
 
-from trainplan.profiler.fit.assemble import profile_of
-from trainplan.profiler.fit.coverage import KnownQuantity, least_certain, next_measurement
-from trainplan.profiler.fit.curves import gemm_rate
-from trainplan.profiler.fit.merge import has_spec, merged, spec_of
-from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.fit.reference_step import cluster_of, error_shares, step_coverage
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.profiler.fit.assemble import profile_of
+    from trainplan.profiler.fit.coverage import KnownQuantity, least_certain, next_measurement
+    from trainplan.profiler.fit.curves import gemm_rate
+    from trainplan.profiler.fit.merge import has_spec, merged, spec_of
+    from trainplan.profiler.fit.points import fitted
+    from trainplan.profiler.fit.reference_step import cluster_of, error_shares, step_coverage
+else:
+    __getattr__ = door(__name__)

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from zlib import crc32
 
 from pydantic import (
+    ConfigDict,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -184,7 +185,7 @@ class LeftOut(Spec):
 Record = Annotated[
     Header | Start | Interrupted | Done | Failed | Remark | LeftOut, Field(discriminator="record")
 ]
-RECORDS: TypeAdapter[Record] = TypeAdapter(Record)
+RECORDS: TypeAdapter[Record] = TypeAdapter(Record, config=ConfigDict(defer_build=True))
 
 
 @dataclass(frozen=True, slots=True)

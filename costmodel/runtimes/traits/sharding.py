@@ -33,7 +33,7 @@ class Fetches:
 
         Source: derived; each call has a whole matrix at least, and the last one what is left.
         """
-        return np.clip(np.ceil(params / waiting), 1, weights)
+        return np.minimum(np.maximum(np.ceil(params / waiting), 1), weights)
 
     def freed(self, params: FloatColumn) -> FloatColumn:
         """Parameters of a layer that are freed between its recomputation and its backward pass.

@@ -153,9 +153,10 @@ class PricedGroups(Candidates):
 
     def recomputed_layers(self, rows: IntColumn) -> IntColumn:
         """Layers of a stage that are recomputed in full, if it has as many; of each row."""
-        table, layers = self.table.take(rows), self.job.model.num_hidden_layers
-        number = np.where(table.recompute_method == UNIFORM, layers, table.recompute_num_layers)
-        return np.where(table.recompute == FULL, number, 0)
+        table, layers = self.table, self.job.model.num_hidden_layers
+        uniform = table.recompute_method[rows] == UNIFORM
+        number = np.where(uniform, layers, table.recompute_num_layers[rows])
+        return np.where(table.recompute[rows] == FULL, number, 0)
 
     def messages(self, rows: IntColumn, ranks: IntColumn) -> tuple[RowBoundaries, RowBoundaries]:
         """Seconds of a message between each stage and the next, and how long it keeps a join busy.
