@@ -34,6 +34,7 @@ EXAMPLES = {
     "--global-batch-size": "128",
     "--seq-length": "8192",
     "--layout": "tp=8",
+    "--pareto": "time,memory",
     "--vary": "gpus=64..512",
     "--gpu": "h100-sxm",
     "--output": "profile.json",
@@ -90,9 +91,22 @@ class Command(click.Command):
         except click.MissingParameter:
             self._refuse_missing(ctx, typed)
             raise
+        except click.BadOptionUsage as error:
+            raise self._without_value(ctx, error) from error
         if self.needs and not ctx.resilient_parsing:
             self._refuse_missing(ctx, typed)
         return rest
+
+    def _without_value(self, ctx: click.Context, error: click.BadOptionUsage) -> click.UsageError:
+        """An option at the end of the line, with what it takes."""
+        name = error.option_name
+        option = next((one for one in self.params if name in one.opts), None)
+        if option is None or "requires an argument" not in error.message:
+            return error
+        form = option.make_metavar(ctx) if option.metavar is None else option.metavar
+        example = EXAMPLES.get(name, "")
+        such = f", such as `{name} {example}`" if example else ""
+        return click.UsageError(f"{name} needs a value, {form}{such}", ctx)
 
     def _refuse_missing(self, ctx: click.Context, typed: list[str]) -> None:
         """Name what lacks.

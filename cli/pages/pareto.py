@@ -26,7 +26,7 @@ def pareto_page(pareto: Pareto) -> Iterator[Part]:
     )
     if len(shown) < len(pareto.points):
         head += f", {len(shown)} of them here (`--json` lists all)"
-    yield Text(head, style="bold green")
+    yield Text(head + ties_text(pareto.ties), style="bold green")
     proof = "The time limit struck: points may be missing, `--time-limit none` finds them."
     if pareto.complete:
         proof = proved(pareto.job.runtime, pareto.sizes)
@@ -37,6 +37,11 @@ def pareto_page(pareto: Pareto) -> Iterator[Part]:
     )
     rows = (_row(pareto, point) for point in shown)
     yield table("", (*map(number, heads), "layout"), rows)
+
+
+def ties_text(count: int) -> str:
+    """That points were left out as good as others; empty: none."""
+    return f"; {count:,} within 0.01 % of another in both left out" if count else ""
 
 
 def spread(points: Sequence[PointT]) -> Sequence[PointT]:

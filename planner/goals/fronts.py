@@ -53,6 +53,9 @@ PAIRS: tuple[tuple[Name, Name], ...] = (
 PROGRESS = 1 - 1e-9
 """A step must be shorter than the last one by this factor: nearer is rounding."""
 
+TIE = 1e-4
+"""Share by which two points may differ in both figures and count as one. Source: assumed; less than
+a hundredth of what the model is wrong by."""
 SEPARATE = 0.01
 """Of the memory, between two points of a line. Source: assumed; some dozen points."""
 
@@ -81,6 +84,8 @@ class Pareto(Spec):
     """Numbers of GPUs tried."""
     complete: bool
     """No point is missing: no time limit struck."""
+    ties: int = 0
+    """Points left out, each within 0.01 % of another in both objectives."""
 
 
 def pareto(
@@ -113,14 +118,17 @@ def pareto(
         sizes.add(one.cluster.num_gpus)
         if "memory" in objectives or not sweep.is_beaten(points):
             points += sweep.points()
+    front = nondominated(points)
+    kept = without_ties(front)
     return Pareto(
         job=job,
         objectives=objectives,
         units=(_unit(job, objectives[0]), _unit(job, objectives[1])),
         per="run" if job.training.tokens else "step",
-        points=nondominated(points),
+        points=kept,
         sizes=tuple(sorted(sizes)),
         complete=not context.budget.spent(),
+        ties=len(front) - len(kept),
     )
 
 
@@ -129,6 +137,16 @@ def nondominated(points: Sequence[Point]) -> tuple[Point, ...]:
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.values, point.num_gpus)):
         if not kept or point.values[1] < kept[-1].values[1]:
+            kept.append(point)
+    return tuple(kept)
+
+
+def without_ties(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Without those within `TIE` of the one before that is kept, in both objectives."""
+    kept: list[Point] = []
+    for point in points:
+        pairs = zip(point.values, kept[-1].values, strict=True) if kept else ()
+        if not kept or any(abs(one - other) > TIE * abs(other) for one, other in pairs):
             kept.append(point)
     return tuple(kept)
 
@@ -251,6 +269,8 @@ class ParetoDocument(OfJob):
     """Numbers of GPUs tried."""
     complete: bool
     """False when a time limit struck, so that points may be missing."""
+    ties: int
+    """Points left out, each within 0.01 % of another in both objectives."""
 
 
 def pareto_json(pareto: Pareto) -> Mapping[str, object]:

@@ -136,7 +136,9 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
             "schema",
             "sizes",
             "states",
+            "ties",
             "training",
+            "trainplan_version",
         ),
     ]
     assert document["schema"] == "trainplan/pareto/v1"

@@ -45,7 +45,7 @@ def test_the_answer_comes_first():
 
 def test_json_has_the_promised_keys_and_figures():
     document = schedule("--kind", "zb-h2", *SIZES, "--json").json
-    assert list(document) == KEYS
+    assert list(document) == ["trainplan_version", *KEYS]
     assert document["makespan"] == 27
     assert document["max_stage_span"] == 24
     assert document["gap_fraction"] == 0
@@ -102,7 +102,7 @@ def test_stages_that_state_bytes_are_weighed(tmp_path):
 
 def test_all_kinds_are_ranked():
     document = schedule("--kind", "all", *SIZES, "--vpp", "2", "--json").json
-    assert list(document) == ["schedules", "refused"]
+    assert list(document) == ["trainplan_version", "schedules", "refused"]
     found = document["schedules"]
     assert all(list(one) == KEYS for one in found)
     assert [one["makespan"] for one in found] == sorted(one["makespan"] for one in found)

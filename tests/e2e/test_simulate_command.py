@@ -11,6 +11,7 @@ from trainplan.cli.words import seconds
 SIZES = ("--pp", "4", "--num-microbatches", "8")
 UNEVEN = ("--forward", "3", "--input-grad", "4", "--weight-grad", "2")
 SIMULATED = [
+    "trainplan_version",
     "schedule",
     "pp",
     "vpp",

@@ -18,7 +18,7 @@ from trainplan.cli.blocks import (
     table,
 )
 from trainplan.cli.pages.figures import chart, label, scatter, series
-from trainplan.cli.pages.pareto import proved, spread
+from trainplan.cli.pages.pareto import proved, spread, ties_text
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds
@@ -47,6 +47,7 @@ class Front(Read):
     points: tuple[ParetoPoint, ...]
     sizes: tuple[int, ...]
     complete: bool
+    ties: int = 0
 
 
 def pareto_page(front: Front) -> Page:
@@ -55,7 +56,8 @@ def pareto_page(front: Front) -> Page:
     count = plural(len(front.points), "layout")
     return Page(
         title=f"{front.model.name} on {front.cluster.name}: {first.name} against {second.name}",
-        answer=f"{count} that no other beats in both {first.name} and {second.name}.",
+        answer=f"{count} that no other beats in both {first.name} and {second.name}"
+        f"{ties_text(front.ties)}.",
         certainty=(_certainty(front),),
         facts=Facts(tuple(_facts(front))),
         sections=tuple(_sections(front)),

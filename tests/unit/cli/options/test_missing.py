@@ -56,3 +56,15 @@ def test_the_longest_sequence_needs_no_length_but_a_front_does():
 
 def test_a_long_command_line_is_not_repeated():
     assert len(refused(plan("search", "--model", "x" * 5000))) < 400
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (("search", "--pareto"), "--pareto needs a value, A,B, such as `--pareto time,memory`"),
+        (("sweep", "p.json", "--vary"), "--vary needs a value, KNOB=VALUES, such as `--vary gpus"),
+        (("search", "-o"), "-o needs a value, PATH"),
+    ],
+)
+def test_an_option_without_its_value_says_what_it_takes(typed: tuple[str, ...], says: str):
+    assert says in refused(plan(*typed))

@@ -39,7 +39,7 @@ from trainplan.planner.goals.cluster_sizes import (
     tries_all,
 )
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.fronts import Point, nondominated
+from trainplan.planner.goals.fronts import TIE, Point, nondominated, without_ties
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
@@ -288,3 +288,20 @@ def test_points_that_buy_one_figure_with_the_other_are_all_kept(point_of):
     points = [point_of(1, 9), point_of(2, 8), point_of(3, 7)]
     assert nondominated(points[::-1]) == tuple(points)
     assert nondominated([]) == ()
+
+
+def test_points_that_are_a_tie_in_both_figures_are_one(point_of):
+    """No chain of ties drops what is further from every point that is kept."""
+    near, far = 1 - 0.9 * TIE, 1 + 1.1 * TIE
+    first, tied, one, other = (
+        point_of(1, 5),
+        point_of(1 + 0.9 * TIE, 5 * near),
+        point_of(far, 5 * near * near),
+        point_of(far * far, 5 * near**3),
+    )
+    assert without_ties((first, tied, one, other)) == (first, one, other)
+    assert without_ties((point_of(1, 5), point_of(2, 5 * near))) == (
+        point_of(1, 5),
+        point_of(2, 5 * near),
+    )
+    assert without_ties(()) == ()
