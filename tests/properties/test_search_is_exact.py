@@ -310,7 +310,7 @@ def test_a_model_far_too_large_is_refused_however_short_the_time(make_job, clust
 
 
 def test_the_same_job_gives_the_same_plan_twice(make_job):
-    job = make_job("small-moe", "1x4:h100-sxm", 16)
+    job = make_job("frozen-eyes", "1x2:h100-sxm", 8)
     assert search(job, SearchOptions(**EXACT)) == best_of(job)
 
 

@@ -39,7 +39,7 @@ def test_a_setting_that_leaves_nothing_is_named_as_one_to_drop(make_job):
 
 
 def test_a_batch_no_layout_divides_gets_the_next_that_one_does(make_job):
-    answer = search(make_job("gpt2", "1x8:h100-sxm", 7, 1024))
+    answer = search(make_job("gpt2", "1x8:h100-sxm", 7, 1024), SearchOptions(search_options="none"))
     if hasattr(answer, "best"):
         assert answer.best.layout.dp in (1, 7)
     else:

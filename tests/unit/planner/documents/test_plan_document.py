@@ -21,7 +21,8 @@ from trainplan.planner.space import parse_choice
 
 @pytest.fixture(scope="module")
 def plan(make_job):
-    return search(make_job("small-moe", "1x8:h100-sxm", 16))
+    options = SearchOptions(slack=0.0, fix=(parse_choice("cp=1", excluded=False),))
+    return search(make_job("small-moe", "1x4:h100-sxm", 16), options)
 
 
 def test_a_plan_read_back_gives_its_job_and_layout(plan):
@@ -164,7 +165,9 @@ def test_a_plan_read_back_keeps_choices_that_refused_no_layout(make_job, choices
 
 def test_a_plan_without_a_list_of_choices_has_those_that_refused_layouts(make_job):
     held = parse_choice("tp=2", excluded=False)
-    plan = search(make_job("small-dense", "1x8:h100-sxm", 16), SearchOptions(fix=(held,)))
+    plan = search(
+        make_job("small-dense", "1x8:h100-sxm", 16), SearchOptions(fix=(held,), slack=0.0)
+    )
     document = plan_json(plan)
     del document["provenance"]["choices"]
     assert written(json.dumps(document)).options.fix == (held,)

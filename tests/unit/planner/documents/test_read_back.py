@@ -9,12 +9,15 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.documents.document import package_version, plan_json
 from trainplan.planner.documents.read_back import plan_from_json
 from trainplan.planner.documents.written_plan import written
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.best_plan import search
+from trainplan.planner.space import parse_choice
 
 
 @pytest.fixture(scope="module")
 def text(make_job):
-    return json.dumps(plan_json(search(make_job("small-moe", "1x8:h100-sxm", 16))))
+    options = SearchOptions(slack=0.0, fix=(parse_choice("cp=1", excluded=False),))
+    return json.dumps(plan_json(search(make_job("small-moe", "1x4:h100-sxm", 16), options)))
 
 
 def test_what_is_read_back_writes_the_same_document(text):
@@ -23,7 +26,7 @@ def test_what_is_read_back_writes_the_same_document(text):
 
 def test_a_release_is_kept_and_an_older_plan_has_none(text, make_job):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"release": "nemo:26.02"})
-    stated = plan_json(search(job))
+    stated = plan_json(search(job, SearchOptions(search_options="none", only_answer=True)))
     assert stated["release"] == "nemo:26.02"
     assert plan_from_json(json.dumps(stated)).job.release == "nemo:26.02"
     older = {name: value for name, value in json.loads(text).items() if name != "release"}

@@ -9,7 +9,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.catalog.entries import HostSpec
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.limits import TIME_LIMIT
+from trainplan.planner.goals.limits import TIME_LIMIT, limit_of
 from trainplan.planner.goals.longest import CLOSE, ladder, longest, steps
 from trainplan.planner.goals.longest import NOTHING as ALONE
 from trainplan.planner.plan.plan import Infeasible
@@ -18,7 +18,7 @@ from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 TILED = tuple(parse_choice(text, excluded=False) for text in ("tiled_loss=true", "tiled_mlp=true"))
-"""Fewer steps of the ladder."""
+"""Fewer layouts."""
 
 
 def job_of(make_job, cluster="1x8:h100-sxm", runtime="deepspeed", model="llama3.1-8b"):
@@ -119,8 +119,8 @@ def test_host_memory_is_named_where_checkpoints_fill_it(make_job):
     host = {"memory_gib": 200.0, "memory_gb_per_s": 200.0, "adam_params_per_s": 1e9}
     group = job.cluster.groups[0].model_copy(update={"host": HostSpec(**host)})
     cluster = job.cluster.model_copy(update={"groups": (group,)})
-    rich, (*_, last) = ladder(context_of(job.model_copy(update={"cluster": cluster}), fix=TILED))
-    assert last.limit == "host memory"
+    rich = longest(context_of(job.model_copy(update={"cluster": cluster}), fix=TILED))
+    assert limit_of(rich.context, rich.found, rich.too_long) == "host memory"
     checkpoints = 32 * 2 * 4096 * rich.context.job.training.seq_length
     assert 160 * 2**30 < checkpoints < 200 * 2**30
 
@@ -154,9 +154,9 @@ def test_a_deadline_stops_sequences_that_take_too_long(make_job, plan):
     job = job_of(make_job)
     training = job.training.model_copy(update={"tokens": 10**8})
     job = job.model_copy(update={"training": training})
-    bound, (*_, last) = ladder(context_of(job, deadline_days=1.0, fix=TILED))
-    assert bound.context.job.training.seq_length < plan.job.training.seq_length
-    assert last.limit == "time"
+    bound = longest(context_of(job, deadline_days=1.0, fix=TILED))
+    assert 0 < bound.tokens < plan.job.training.seq_length
+    assert limit_of(bound.context, bound.found, bound.too_long) == "time"
 
 
 def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):

@@ -19,7 +19,7 @@ class Three(Alone):
     parts = 3
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def siblings_job(make_job):
     """Llama 3 70B, where other virtual stages of the best even degrees split better."""
     return make_job("llama3-70b", "4x8:h100-sxm", 64, 4096)
@@ -40,14 +40,18 @@ def run(job, most, *, budget=None, workers=None, brief=False):
     return faster_splits(context, even, splits_of(context, even), most=most, brief=brief)
 
 
-def test_what_is_tried_first_does_not_depend_on_the_number_of_workers(siblings_job):
-    one, many = (run(siblings_job, 0, workers=them) for them in (Alone(), Three()))
+@pytest.fixture(scope="module")
+def tried(siblings_job):
+    return run(siblings_job, 0)
+
+
+def test_what_is_tried_first_does_not_depend_on_the_number_of_workers(siblings_job, tried):
+    one, many = tried, run(siblings_job, 0, workers=Three())
     assert one.step_time_s == many.step_time_s
     assert one.lower_bound_s == many.lower_bound_s
     assert one.table.row(0) == many.table.row(0)
 
 
-def test_a_limit_of_time_does_not_take_away_what_is_tried_first(siblings_job):
-    uneven_result = run(siblings_job, 0)
+def test_a_limit_of_time_does_not_take_away_what_is_tried_first(siblings_job, tried):
     late = run(siblings_job, 0, budget=Steps(8))
-    assert late.step_time_s <= 1.02 * uneven_result.step_time_s
+    assert late.step_time_s <= 1.02 * tried.step_time_s

@@ -25,8 +25,8 @@ EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))
 
 @pytest.fixture(scope="module")
 def job(make_job):
-    """On one to three nodes: six layers, and a head that makes the second half of them longer."""
-    job = make_job("small-dense", "3x4:h100-sxm", 24, tokens=10**9)
+    """On one node or two: six layers, and a head that makes the second half of them longer."""
+    job = make_job("small-dense", "2x4:h100-sxm", 24, tokens=10**9)
     model = job.model.model_copy(update={"vocab_size": 512_000, "num_hidden_layers": 6})
     group = job.cluster.groups[0].model_copy(update={"price_per_gpu_hour": 2.0})
     cluster = job.cluster.model_copy(update={"groups": (group,)})
@@ -119,7 +119,7 @@ def test_the_fewest_gpus_run_the_fastest_layout_they_can(job):
 
 def test_a_search_cut_short_gives_the_layout_it_has_and_claims_no_proof(job, plan):
     whole = plan.certificate.objective
-    for steps in range(0, 60, number(18, by_night=6)):
+    for steps in range(0, 60, number(27, by_night=6)):
         cut = search(job, Plain(fix=PIPELINE, objective="cost"), Steps(steps))
         target = cut.certificate.objective
         assert isinstance(cut.best.layout, Layout)

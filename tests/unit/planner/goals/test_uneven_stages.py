@@ -62,7 +62,7 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
-    wanted = Plain(fix=PIPELINE, slack=0.0)
+    wanted = Plain(fix=(*PIPELINE, *held("tp=1", "cp=1")), slack=0.0)
     whole = search(job, wanted)
     proofs = {}
 
@@ -186,7 +186,7 @@ def moe_job():
 
 
 def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
-    held = SearchOptions(search_options="none", slack=0)
+    held = Plain(slack=0, fix=(parse_choice("cp=1", excluded=False),))
     ten, one, many = (search(moe_job, held.model_copy(update={"top": top})) for top in (10, 1, 30))
     assert ten.best.layout.stages is not None
     assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]

@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+from tests.grids import number
 from trainplan import planner
 from trainplan.cli.main import run
 from trainplan.costmodel.base.errors import SpecError
@@ -24,7 +25,7 @@ JOBS = {
 @pytest.mark.parametrize("name", JOBS)
 def test_one_by_one_is_as_in_a_batch_to_the_last_digit(make_job, legal_table, name):
     job = make_job(*JOBS[name])
-    table = legal_table(job, 100, 3)
+    table = legal_table(job, number(40, by_night=100), 3)
     layouts = [table.row(i) for i in range(len(table))]
     batch = planner.estimates(job, layouts)
     alone = [planner.estimate(job, layout) for layout in layouts]

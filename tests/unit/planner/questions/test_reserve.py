@@ -22,6 +22,7 @@ from trainplan.planner.questions.trust import time_for_answer
 from trainplan.planner.work.budget import Unlimited
 
 RESERVE = 48 * GIB
+HELD = SearchOptions(memory_margin=0.05, search_options="none", slack=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def reserving(job):
 
 @pytest.fixture(scope="module")
 def plan(reserving):
-    return search(reserving, SearchOptions(memory_margin=0.05))
+    return search(reserving, HELD)
 
 
 def test_a_machine_with_a_reserve_is_one_with_less_memory_and_nothing_else(job, reserving):
@@ -63,14 +64,14 @@ def test_every_group_of_unlike_nodes_leaves_the_reserve(job):
 
 def test_the_answer_is_that_of_gpus_with_so_much_less_memory(job, plan):
     gib = (machine_for(job).memory_bytes - RESERVE) / GIB
-    small = search(with_memory(Case(job, SearchOptions()), gib).job)
+    small = search(with_memory(Case(job, SearchOptions()), gib).job, HELD)
     assert small.best.layout == plan.best.layout
     assert small.best.estimate.step_time_s == plan.best.estimate.step_time_s
     assert plan.best.estimate.memory.capacity_bytes == gib * GIB
 
 
 def test_the_certificate_says_what_the_reserve_costs(job, plan):
-    free = search(job, SearchOptions(memory_margin=0.05))
+    free = search(job, HELD)
     price = plan.certificate.reserve
     assert free.certificate.reserve is None
     assert price.reserve_bytes == RESERVE
@@ -103,7 +104,8 @@ def test_a_plan_document_keeps_the_reserve_and_older_ones_have_none(plan):
     assert written(json.dumps(older)).job.reserve_bytes == 0
 
 
-def test_explain_prices_the_end_of_the_reserve(plan):
+def test_explain_prices_the_end_of_the_reserve(plan, only_changes):
+    only_changes("reserve", "memory_tenth")
     case = Case(plan.job, SearchOptions(search_options="none"))
     step_time_s = plan.best.estimate.step_time_s
     prices = shadow_prices(case, plan.best.layout, step_time_s, Unlimited())

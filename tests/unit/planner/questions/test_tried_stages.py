@@ -110,10 +110,12 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(make_job):
         parse_choice(text, excluded=False)
         for text in ("tp=8", "pp=4", "vpp=1", "cp=1", "recompute=none", "offload=0")
     )
-    even = search(job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
+    stages = parse_choice("stages=even", excluded=False)
+    even = search(job, HELD.model_copy(update={"fix": (*fix, stages), "slack": 0.0}))
     memory = even.best.estimate.memory
     margin = 1 - (memory.peak_reserved_bytes - 1) / memory.capacity_bytes
-    found = outcome(Case(job, SearchOptions(fix=fix, memory_margin=margin)), Unlimited())
+    held = HELD.model_copy(update={"fix": fix, "memory_margin": margin})
+    found = outcome(Case(job, held), Unlimited())
     assert found.best.layout.stages is not None
     assert found.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
 
@@ -126,5 +128,6 @@ def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stage
     assert target.value == pytest.approx(memory.peak_reserved_bytes)
     assert memory.headroom_bytes >= best.estimate.memory.headroom_bytes
     even = HELD.model_copy(update={"fix": (parse_choice("stages=even", excluded=False),)})
+    even = even.model_copy(update={"slack": 0.0, "top": 1})
     assert search(case.job, even).best.estimate.step_time_s > target.step_time_limit_s
     assert plan.best.layout.stages is not None

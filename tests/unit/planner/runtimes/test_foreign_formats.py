@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.grids import number
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.presets import preset, preset_named
 from trainplan.planner.formats import FORMATS, document_of, format_of
@@ -589,10 +590,14 @@ def test_a_line_that_is_missing_stops_nothing(name: str) -> None:
             assert read(of_file(text), "2x8:h100-sxm").legal is not False, lines[at]
 
 
-@pytest.mark.parametrize("value", ["-1", "[1, 2]", "{a: 1}", "null", ".nan", '"${x"', "text"])
+ODD = ("-1", "[1, 2]", "{a: 1}", "null", ".nan", '"${x"', "text")
+
+
+@pytest.mark.parametrize("value", ODD)
 def test_a_value_of_another_kind_is_no_error(value: str) -> None:
     for name, text in WHOLE.items():
-        for line in text.splitlines():
+        # each line takes every third value, beginning with another one than the line before
+        for line in text.splitlines()[ODD.index(value) % number(3, by_night=1) :: number(3, 1)]:
             key, colon, _ = line.partition(": ")
             changed = text.replace(line, f"{key}: {value}") if colon else text
             document = document_of(changed, ".yaml")
