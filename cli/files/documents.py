@@ -109,6 +109,11 @@ def _json(
     except json.JSONDecodeError as error:
         if not text.strip():
             raise FileError(f"{path}:1:1: not JSON: the file is empty") from None
+        if text.startswith("#!") or path.suffix == ".sh":
+            raise FileError(
+                f"{path}: a script, not JSON: give a plan that `plan search --output` wrote; "
+                f"`plan check {path}` reads scripts"
+            ) from None
         raise FileError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
     except ValueError as error:
         raise FileError(f"{path}: {error}") from error

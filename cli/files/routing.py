@@ -147,6 +147,8 @@ def _of_text(path: Path, text: str) -> Steps:
         return _summed(path, text)
     if text.lstrip().startswith(("[", "{")):
         return _of_json(path, text)
+    if not text.strip():
+        raise FileError(f"{path}: the file is empty: {EXPECTED}")
     try:
         return _of_lines(text)
     except (IndexError, ValueError) as error:

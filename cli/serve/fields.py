@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
@@ -108,6 +108,8 @@ FitChance = Annotated[float, Field(gt=0, lt=1, description="Chance to fit that a
 class Request(BaseModel):
     """What every tool takes."""
 
+    INTENDED: ClassVar[Mapping[str, str]] = {}
+    """What to give in place of arguments that are none."""
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod

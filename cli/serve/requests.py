@@ -3,9 +3,11 @@
 Descriptions are read by agents: each states the quantity, its unit and an example.
 """
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from trainplan.cli.options import names
 from trainplan.cli.serve.fields import (
@@ -27,6 +29,7 @@ from trainplan.cli.serve.fields import (
     seldom,
 )
 from trainplan.cli.serve.job_request import OfJob, OfNodes
+from trainplan.costmodel.base import shortened
 
 
 class SearchRequest(OfJob):
@@ -88,8 +91,16 @@ class EstimateRequest(OfJob):
     memory_margin: MemoryMargin = 0.0
 
 
+FILE_NAME = re.compile(r"\S+\.(?:sh|bash|sbatch|slurm|json|ya?ml|toml|py)")
+
+
 class CheckRequest(OfNodes):
     """`plan check`."""
+
+    INTENDED: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("file", "path", "launch", "command", "text"),
+        "give the text of the launch as script, and its name as file_name",
+    )
 
     script: Annotated[
         str,
@@ -100,6 +111,17 @@ class CheckRequest(OfNodes):
             examples=["torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32"],
         ),
     ]
+
+    @field_validator("script")
+    @classmethod
+    def _is_a_text(cls, script: str) -> str:
+        if FILE_NAME.fullmatch(script.strip()):
+            raise ValueError(
+                f"must be the text of a launch, and {shortened(script.strip())!r} is a name: give "
+                "what that file holds, with its name as file_name"
+            )
+        return script
+
     file_name: Annotated[
         str,
         Apart(),

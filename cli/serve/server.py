@@ -194,6 +194,8 @@ def _validated(kind: type[Request], arguments: Mapping[str, object]) -> Request:
     """
     known = kind.model_fields
     for name in arguments:
+        if name in kind.INTENDED:
+            raise SpecError(f"unknown argument {name!r}: {kind.INTENDED[name]}")
         if name not in known:
             raise unknown_name("argument", name[:60], known, f"known: {', '.join(known)}")
     try:

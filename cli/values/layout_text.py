@@ -21,6 +21,7 @@ from trainplan.cli.values.printed_layout import (
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import place
 from trainplan.costmodel.spec import first_complaint
@@ -108,6 +109,12 @@ def _parsed(text: str) -> dict[str, object]:
     values: dict[str, object] = {}
     stated: set[str] = set()
     for name, value in _fields(text):
+        if name not in AXIS_OF_OPTION and name in RuntimeOptions.model_fields:
+            raise SpecError(
+                f"{name} is a setting of the runtime, not a field of a layout: give `--option "
+                f"{name}={shortened(value)}` to `plan search` or `plan estimate`; `plan compare` "
+                "has the difference of two plans"
+            )
         if name not in AXIS_OF_OPTION:
             raise unknown_name("layout field", name, NAMES, f"known: {', '.join(NAMES)}")
         if name in stated:

@@ -136,6 +136,9 @@ def test_bad_questions_are_refused_in_a_line(plan_file: Path, tmp_path: Path):
     refused(plan("sweep", plan_file, "--vary", "wings=1,2"), "wings", "gpus")
     refused(plan("sweep", plan_file, "--vary", "gpus=8..1"), "larger")
     refused(plan("why-not", plan_file, "--layout", "tp=x"), "whole number")
+    line = refused(plan("why-not", plan_file, "moe_dispatcher=alltoall"))
+    assert "moe_dispatcher is a setting of the runtime, not a field of a layout" in line
+    assert "`--option moe_dispatcher=alltoall`" in line
 
 
 def test_a_plan_of_another_version_is_remarked_on(plan_file: Path, tmp_path: Path):

@@ -192,6 +192,22 @@ def test_what_is_wrong_is_said_in_a_line(arguments, words):
     assert words in error_of(ask("search", arguments))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"file": "train.sh"}, "unknown argument 'file': give the text of the launch as script"),
+        (
+            {"script": "train.sh"},
+            "'script': must be the text of a launch, and 'train.sh'",
+        ),
+        ({"script": "/a/b/x.yaml\n"}, "give what that file holds, with its name as file_name"),
+        ({"file_name": "train.sh"}, "argument 'script': is missing"),
+    ],
+)
+def test_a_launch_is_given_as_its_text(arguments, words):
+    assert words in error_of(ask("check", arguments))
+
+
 def test_an_unknown_tool_is_an_error_of_the_protocol():
     async def serach():
         async with Client(server_of(Planner(LIMITS, readable=(), workers=1))) as client:

@@ -408,3 +408,12 @@ def test_an_empty_file_is_called_empty(tmp_path):
     path = tmp_path / "config.json"
     path.write_text("\n")
     refused(searched("--model", str(path)), f"{path}:1:1: not JSON: the file is empty")
+
+
+@pytest.mark.parametrize("command", ["why-not", "explain", "simulate"])
+def test_a_script_in_place_of_a_plan_is_one_for_another_command(tmp_path, command):
+    path = tmp_path / "train.sh"
+    path.write_text("torchrun x.py")
+    line = refused(plan(command, path, *["tp=8"] * (command == "why-not")))
+    assert "a script, not JSON: give a plan that `plan search --output` wrote" in line
+    assert f"`plan check {path}` reads scripts" in line

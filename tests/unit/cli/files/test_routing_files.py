@@ -167,7 +167,7 @@ def test_a_single_file_of_megatron_has_all_experts_of_one_rank(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "counts must be 0 or more"),
+        ("", "the file is empty: expected counts of tokens per expert"),
         ("a,b,c\nd,e,f", "expected counts"),
         ("1,-2,3", "line 1: counts must be 0 or more"),
         ("1,1\n0,0", "line 2: counts must be 0 or more, and some above 0"),
