@@ -3,12 +3,12 @@
 answer: prints an answer as its document or its page, or gives both to who listens.
 Block: any of the blocks.
 Cell: a cell of a table: what is read, and the number it is sorted by.
-Chart: a chart, the sentence it says, and its numbers as a table.
+Chart: a chart, its finding in a sentence, and its numbers as a table.
 Code: a file or a command, to be copied.
 Column: a column of a table: its name, how its numbers are written, who draws it.
 Columns: those of a table.
 Drawn: a picture as wide as the terminal.
-Fact: a number that stands out.
+Fact: a number of the first lines, with its unit.
 Facts: numbers side by side.
 Folded: blocks behind a line that opens them.
 headed: parts below a heading, on a terminal.

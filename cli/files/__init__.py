@@ -1,11 +1,11 @@
 """Files of the user, read and written here alone: strict JSON and YAML, models, profiles.
 
 Document: a parsed file.
-errors_of: let errors say which file or option they are of.
+errors_of: name the file or option in errors.
 FileError: a file that cannot be read or written.
 InvalidRun: a record that is JSON and does not follow the schema.
 is_there: is there such a file or folder? Where it may not be read, its text alone decides, which
-    those who ask know.
+    the caller knows.
 load_measured: read all files of `--profile`.
 load_model: as `read_model`, the model alone.
 load_routing: how often each expert was chosen.
@@ -26,7 +26,7 @@ read_runs: every record of a file, in order.
 read_text: content of a text file.
 refuse_existing: stop early where the result could not be written later.
 refuse_folder: as `refuse_existing`, for a folder to be made.
-try_writing: write a file beside another and remove it.
+try_writing: write a file next to another and remove it.
 write_folder: write a new folder with its files.
 write_text: write a file.
 """

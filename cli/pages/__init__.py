@@ -4,7 +4,7 @@
 
 baseline_text: how a plan compares with the user's own layout.
 coverage_page: every quantity of a profile with its origin, and the next measurement.
-Extra: what a rank does beside its passes, for a trace.
+Extra: what a rank does that is no pass, for a trace.
 Finding: one thing that `plan doctor` has checked.
 findings_page: those of a machine.
 gpu_listing: all GPUs of the catalog, or one with every number of it.
@@ -15,7 +15,7 @@ next_part: what to type next.
 NOT_TRIED: that the time limit left changes out.
 notes_part: assumptions and warnings.
 progress_line: what a tuning run has just done.
-refusals: notes that say that the runtime cannot run a model, whatever the layout.
+refusals: notes that the runtime cannot run a model, whatever the layout.
 screen: the page of an answer, by its class.
 step_end: traffic and update at the end of a simulated step, for a trace.
 top_of: the first screen of a plan's report.

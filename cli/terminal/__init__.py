@@ -11,7 +11,7 @@ imported_on_answer: imports in this block wait until the command answers.
 is_terminal: does the answer go to a terminal?
 json_line: a document on a line.
 json_text: a document as it is printed and stored.
-LISTENER: who hears an answer in the terminal's stead.
+LISTENER: who receives an answer in place of the terminal.
 load: imports what a module has waiting.
 named: what `package.module:name` is, imported now.
 one_line: a refusal in a line.
@@ -19,7 +19,7 @@ OWN_PROCESS: is this process there for one command?
 page_width: columns of a page.
 progress_text: what is known so far of a search.
 remark: writes a line to stderr.
-shell_complete: answers a shell that asks for completions.
+shell_complete: answers a shell that requests completions.
 show_json: prints a document.
 TaskBar: a bar for tasks that another process reports.
 watched: items, with a bar that counts those taken.

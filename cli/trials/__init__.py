@@ -1,6 +1,6 @@
 """Trials of `plan tune`: what is tuned, how they are launched, and the folder that keeps them.
 
-Request: what is trained where no plan says it.
+Request: what is trained where no plan states it.
 check_gpus_here: are the GPUs of the job on this machine? Raises.
 check_processes_stand_for: do processes of this machine run what the job is for? Raises.
 Exported: exported files, a folder for each trial, and a way to start them.
@@ -11,10 +11,10 @@ Limits: when it ends.
 on_paper: the machine of a file.
 PLAN: the file of its plan.
 PROFILE: the file of what was measured of this machine.
-remark_load: says where others use what trials of this machine need.
+remark_load: warns where others use what trials of this machine need.
 trainer_of: what trains as the runtime of a plan does.
 TrialLauncher: one way to run trials.
-tuned_question: what is tuned where no plan says it, measured on this machine where none is named.
+tuned_question: what is tuned where no plan states it, measured on this machine where none is named.
 TuningFolder: the folder of one run, which it holds alone while the block lasts.
 Way: how trials are launched.
 """

@@ -1,6 +1,6 @@
 """What the values of options mean: job, machine, layouts, plans, schedules, where answers go.
 
-ALL: the kind that stands for all schedules.
+ALL: the kind that is all schedules.
 alongside: the folder that files named in a launch are looked for in.
 Destination: where a plan or a calibration goes.
 Durations: what is stated of the passes' durations.
@@ -12,14 +12,14 @@ parse_choices: read `--fix` and `--exclude`.
 parse_layout: a layout out of `tp=8,pp=4`, a printed one, or `@plan.json:3`.
 parse_settings: read `NAME=VALUE`, each once.
 place_of: where `--fix tower=` puts the tower, and all other fields that are held.
-Question: the job, and what the user said about the runtime and the machine.
+Question: the job, and what the user stated of runtime and machine.
 question: the job of `--model` to `--profile`.
 read_launches: the launches of a file, or the one of a command.
 refuse_idle: refuse the first option that nothing would come of.
 refuse_no_export: refuse `--csv` where torch runs no schedule with these options.
 refuse_nothing_to_split: refuse `--split-backward` where no backward pass is whole.
-remark_change: say so if a plan was made with other numbers.
-remark_objective: say so if the plan was not made for speed.
+remark_change: warn if a plan was made with other numbers.
+remark_objective: warn if the plan was not made for speed.
 ReportFile: where the answer goes as a page with charts.
 Sizes: what is stated of the pipeline's shape.
 spelled_out: `mbs=1` as `micro_batch_size=1`, `recompute=norm` as `recompute_modules=layernorm`.

@@ -7,7 +7,7 @@ layout_line: a layout in a line.
 like: what writes seconds with as many digits as a whole has.
 NEVER: where there is no number.
 no_plan_text: why a search has no plan.
-offloaded_text: what besides the optimizer lies off the GPU.
+offloaded_text: what is off the GPU, the optimizer left out.
 otherwise_text: that a plan was made with other numbers than those of now.
 parameters: a number of parameters, such as 70.6 B.
 percent: a fraction in percent.

@@ -17,7 +17,7 @@ Least: the search takes the least fraction with which a layout fits.
 micro_batch_sizes: every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`.
 NAMED_AXES: axes that a whole layout names, off or not.
 NODE_AXES: axes of the first level of a search.
-offloads: values of offload_modules besides none, with what is recomputed beside them.
+offloads: values of offload_modules but none, with what is recomputed next to them.
 POLICY_AXES: axes of the last level, chosen together.
 recompute_subsets: values of recompute_modules.
 RULES: what mathematics forbids, whatever the runtime.

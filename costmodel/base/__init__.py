@@ -1,8 +1,8 @@
 """Errors, units, and how pydantic's complaints are put in our words.
 
 Everything may import this room and it imports nothing of ours. Inside the program quantities are
-bytes, seconds and FLOP; conversions stand in `units` alone. An error is a child of `PlanError` and
-says what, where and what to do.
+bytes, seconds and FLOP; conversions are in `units` alone. An error is a child of `PlanError` and
+names what, where and what to do.
 
 BYTES_BF16: bytes of a number of 16 bits.
 BYTES_FP32: bytes of a number of 32 bits.

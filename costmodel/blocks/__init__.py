@@ -2,7 +2,7 @@
 
 `kinds` prices all kinds of block of a model, once for each distinct key of columns; `rows` gathers
 them for every layout with what it recomputes and offloads. A layer is made of parts: `attention`
-or another of `mixers`, then `feed_forward`; `embedding_and_head` and `tower` stand around layers.
+or another of `mixers`, then `feed_forward`; `embedding_and_head` and `tower` are around layers.
 
 activation_tensors: tensors of the MLP's width kept around its activation.
 Block: one kind of block: seconds of both passes, bytes kept, modules that may be recomputed.
@@ -20,7 +20,7 @@ PassSeconds: seconds of one pass by term: products, attention, elementwise, coll
 row_blocks: every distinct block priced once and gathered by row.
 RowBlocks: blocks of distinct keys, and what each row makes of them.
 TowerBlock: a tower, with what full recomputation makes of it.
-waits: who waits for whom where rows of packed sequences are unlike.
+waits: who waits for whom where rows of packed sequences differ.
 """
 
 from trainplan.costmodel.blocks.activations import activation_tensors, norm_extra_bytes

@@ -1,4 +1,4 @@
-"""A machine corrected by measured steps: the few scalars they tell of, and how sure they make us.
+"""A machine corrected by measured steps: the few scalars they identify, and how precisely.
 
 `machine_for` is the machine of a job, whatever is known of it.
 
@@ -17,7 +17,7 @@ measured_notes: what was measured, and where the job is not quite that.
 NOTHING: no measurements: the catalog alone.
 Observation: one measured step and what ran.
 precision_note: why `usual_precision` chose it on a CPU, from what was measured and what the host
-    says.
+    states.
 refusal: why it was refused, with the numbers.
 Shared: what a run has in common with others of its machine.
 shared_by: what a run shares.

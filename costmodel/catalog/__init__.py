@@ -1,6 +1,6 @@
 """The GPUs and hosts this project knows and the constants of its formulas, each with its source.
 
-alongside: a file or folder beside the module of a plug-in.
+alongside: a file or folder next to the module of a plug-in.
 constants: the values of all constants of the formulas.
 device: numbers of the GPU of a node group, its own or those here.
 evidence_of: what products, attention and collectives of a GPU of the catalog rest on.
@@ -23,7 +23,7 @@ release_of: the release of that name, or the newest.
 SourcedDrives: drives of a host of the catalog.
 SourcedHost: one host of the catalog.
 spreads: how far machines, layouts and trials are from the model.
-stand_in: GPU whose fitted constants stand in where `name` has none of its own.
+stand_in: GPU whose fitted constants are used where `name` has none of its own.
 sustained_fits: precisions whose sustained factor a precision takes.
 """
 

@@ -11,7 +11,7 @@ collective_rate: seconds to start, per byte and per root of bytes, of a collecti
 collective_seconds: seconds of a collective over a full tensor in each group.
 DEFAULT_PROXY: who posts the messages of DeepEP where none is stated.
 exchange_speed: bytes per second that a rank sends to other nodes in a plain all-to-all.
-fit_column: column of a machine's fits that stands for each group.
+fit_column: column of a machine's fits for each group.
 Group: one communicator a row: ranks, ranks in a domain, stride, domains, bytes per second.
 group: the links of groups of so many ranks at a stride.
 hops_seconds: seconds of the hops of a ring or tree between nodes.

@@ -1,8 +1,8 @@
 """Candidates as columns: one row is one layout, one numpy array one field.
 
 Formulas take a `LayoutTable` and give an array with one number a row; larger arrays name their
-axes by an alias of `table`. A `Rule` says which rows are illegal and which columns it reads, so the
-search can apply it early. `even_split` is how runtimes spread layers by themselves.
+axes by an alias of `table`. A `Rule` states which rows are illegal and which columns it reads, so
+the search can apply it early. `even_split` is how runtimes spread layers by themselves.
 
 BLOCK: codes of the column `recompute_method`.
 COLUMNS: all columns of a table in their order.
@@ -15,7 +15,7 @@ is_torn: which groups of ranks borders of scale-up domains cut.
 layers_per_stage: decoder layers of every virtual stage, in pipeline order.
 LayoutTable: candidates as columns, one row a layout.
 module_bits: bit set of modules as a column holds it.
-moves_states: rows that keep states or what passes keep off the GPU, apart from `offload_modules`.
+moves_states: rows that keep states or what passes keep off the GPU, `offload_modules` left out.
 NONE: codes of the column `recompute`.
 num_microbatches: micro batches of one replica in one step.
 offloads: do activations of any of these modules wait on the host?.
@@ -26,7 +26,7 @@ recomputes: does selective recomputation drop this module?.
 Rule: one thing a legal layout must respect.
 rule: turn a predicate into a `Rule`.
 SELECTIVE: codes of the column `recompute`.
-stage_codes: a number for every distinct `stages` of a table, and what it stands for.
+stage_codes: a number for every distinct `stages` of a table, and which.
 stage_layers: layers of every virtual stage.
 UNIFORM: codes of the column `recompute_method`.
 """

@@ -1,14 +1,14 @@
-"""A machine as its own measurements say it is: curves and constants of a profile in place of ours.
+"""A machine as its own measurements show it: curves and constants of a profile in place of ours.
 
 attention_flop: forward FLOPs of a measured core.
 collective_residual: what the curve of one collective leaves of its sizes.
 collective_seconds_on: seconds of points of one collective in groups of one size, as its curve
-    says.
+    has them.
 CONSTANTS: constants that points of each part give.
 DRIVE_WAYS: `read` and `write` of a drive, by field of the profile.
 host_notes: what an offloaded layout rests on that a profile did not measure.
 inside_domain: points of one curve.
-MEANINGS: what each scalar stands for, for the user.
+MEANINGS: what each scalar is, for the user.
 measured_links: bandwidth between all nodes.
 measured_machine: the machine of a cluster, as a profile measured it as far as that is worth, if
     one is given.
@@ -17,14 +17,14 @@ points_of: points of one sort, in order.
 processes_per_core: processes that share a core of a machine without GPUs.
 product_residuals: what the curve of a precision leaves of its points.
 products: measured products as columns, the groups of one kernel together.
-profile_notes: what was measured, and where the job asks for more than that.
+profile_notes: what was measured, and where the job needs more than that.
 ScalarName: name of a scalar of a machine.
 SCALARS: in the order of vectors of scalars.
 shares_note: how much of a profile counts, in a line.
 single_products: products that curves go through.
-speed_spread: how unlike GPUs are that were loaded at once, as a share of their mean seconds.
+speed_spread: how far GPUs loaded at once differ, as a share of their mean seconds.
 varied: the machine with some scalars changed.
-with_measured_drives: the cluster with the drive of the profile where it does not say how fast its
+with_measured_drives: the cluster with the drive of the profile where it does not state how fast its
     own are.
 """
 

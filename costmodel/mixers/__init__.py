@@ -1,10 +1,10 @@
-"""What mixes tokens beside plain attention: parameters, products, and the tokens attended to.
+"""What mixes tokens in place of plain attention: parameters, products, and the tokens attended to.
 
 attention_span: tokens that a token attends to on average in a layer of a model with one kind.
 CONVOLUTION: counts of a short convolution.
 core_products: of the mixer of a layer of a model with one kind.
 CoreProduct: so many rows for each token, `rows x inner` times `inner x columns`.
-INDEXER: what sparse attention has beside the attention.
+INDEXER: what sparse attention has more than attention.
 indexer_flop: forward FLOPs of the indexer for one token.
 kernel_length: length of a causal sequence whose queries see as many keys as those of this layer.
 LINEAR_ATTENTION: counts of linear attention.

@@ -24,7 +24,7 @@ projected_columns: output width of the projections to queries, keys and values, 
 quantised_bytes: bytes of the 4-bit matrices of a layer.
 query_columns: output width of the query projection, all heads.
 router_params: router weights of one MoE layer, with the shared expert's gate.
-side_params: weights of the products beside both halves of a layer, and its weights in no product.
+side_params: weights of the products next to both halves of a layer, and its weights in no product.
 value_columns: input width of the attention output projection, all heads.
 """
 

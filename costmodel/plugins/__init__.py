@@ -4,7 +4,7 @@ Added: an entry and where it is from.
 added: what plug-ins add to the names that are ours.
 declared: names that plug-ins give to entries of a kind, in their order.
 declaring: folders that record an installation with such an entry point, in the order of the path.
-imported: what `module:NAME` stands for.
+imported: what `module:NAME` names.
 Installed: a plug-in and the package that brings it.
 installed: every plug-in of this environment, by the name of its package.
 LEFT_OUT: what was left out in this process, for `plan doctor`.

@@ -4,14 +4,14 @@
 in flight along a program.
 
 checked: a program in which every micro batch passes every stage both ways; refuses others.
-EQUAL: relative seconds in which all passes are alike and messages instant.
+EQUAL: relative seconds in which all passes are equal and messages instant.
 held_along: passes in flight on each rank when it holds most layers, (rank, chunk).
 held_by: `held_along` of a schedule whose order ignores durations.
 held_moments: passes in flight at every moment at which a rank may be fullest.
 LARGEST_PROGRAM: ops of the largest program that is still built.
 LETTERS: the letter of each kind of op in tables and drawings.
 most_held: most passes of every chunk that are ever in flight, (rank, chunk).
-NOTHING: index that stands for no input.
+NOTHING: index of no input.
 Op: kinds of op: forward, backward, weight, whole, shares of the output layer, copies.
 op_text: one op as torch's pipeline runtime writes it, such as `3F7`.
 Pass: one op of one rank: kind, virtual stage, micro batch.

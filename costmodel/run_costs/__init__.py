@@ -1,4 +1,4 @@
-"""What a run takes besides its seconds: energy, carbon dioxide, money, failures, a network.
+"""What a run takes, with its seconds: energy, carbon dioxide, money, failures, a network.
 
 Energy: joules of the layouts of one job.
 energy_of: energy of the layouts of a job.

@@ -11,7 +11,7 @@ dense_mlp_params: parameters of a dense MLP on one tensor rank.
 experts_params: parameters of the routed experts of a layer on one rank.
 Gathered: a weight that generalised tensor parallelism gathers by itself.
 gathered_weights: those of a layer of one kind, in the order in which it reads them.
-heads_to_cut: key-value heads that an exchange of heads deals out.
+heads_to_cut: key-value heads that an exchange of heads assigns.
 loss_share: share of the logits that exist at once.
 matrix_shards: the columns `gtp` and `egtp`, where any row cuts matrices by them.
 mlp_share: share of its tokens that an MLP holds inside at once.

@@ -1,7 +1,7 @@
 """The whole step: a lower bound and bytes for every row, simulated seconds for the finalists.
 
 `estimate.price` is the sum for many layouts in closed form, `simulate.explicit` runs the schedule
-of a few and accounts for every second. `heterogeneous` does both for unlike node groups,
+of a few and accounts for every second. `heterogeneous` does both for different node groups,
 `node_bound` bounds what is not chosen yet.
 
 boundary_seconds: seconds of one message between each stage and the next, and how long it keeps a

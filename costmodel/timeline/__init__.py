@@ -21,7 +21,7 @@ Run: the longest paths of a run, and of longer ones.
 run: start and end of every op of a program, in seconds.
 run_of: the longest paths of every candidate, with nothing behind them.
 ScheduleLimits: seconds of a message, memory, and whether backward passes may split.
-settled: a bound, or the value that it bounds where rounding tells them apart.
+settled: a bound, or the value that it bounds where they differ by rounding alone.
 StageSeconds: seconds of forward, backward and weight passes of every virtual stage.
 Timeline: start and end (seconds) of every op.
 units_of: units of a forward and a backward pass that the order of a schedule is made for.

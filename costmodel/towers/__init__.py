@@ -1,4 +1,4 @@
-"""Encoders beside the decoder: their parameters and products.
+"""Encoders next to the decoder: their parameters and products.
 
 encoder_outside_params: of the encoder outside its layers.
 layer_weights: weights of the matrices of one layer.

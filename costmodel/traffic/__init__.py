@@ -1,9 +1,9 @@
 """Weights and gradients on the wire: data parallelism, sharding, and how much of it is overlapped.
 
-`data_parallel` has what comes once a step and which passes it can run beside, `sharded` what ZeRO-2
+`data_parallel` has what comes once a step and which passes it can overlap, `sharded` what ZeRO-2
 and 3 do in every pass.
 
-contention_of: seconds that a second of traffic beside compute adds.
+contention_of: seconds that a second of traffic adds to the compute it overlaps.
 CPU_ADAM_PARAMS_PER_SECOND: parameters one node's CPUs update in a second.
 engine_sent_bytes: as `sent_bytes`, of weights and gradients under DeepSpeed's ZeRO-3.
 exposed_seconds: seconds by which the traffic of the ranks outlasts the pipeline.
@@ -13,7 +13,7 @@ gather_overlap: what the gather of updated weights hides behind.
 gradient_message_bytes: bytes of one gradient on the wire.
 offload_seconds: seconds the offloaded share of the optimizer adds.
 over_micro_batches: layers of a mean micro batch of a step.
-overlapped_layer: a layer with what its traffic exposes while it runs beside the passes of
+overlapped_layer: a layer with what its traffic exposes while it overlaps the passes of
     `window`.
 PassTraffic: seconds on the wire in each pass of one micro batch, hidden or not.
 rank_offload_seconds: as `offload_seconds`, of each rank class.

@@ -1,6 +1,6 @@
 """Predictions against measured runs: rows, errors, intervals, ranking.
 
-It is pure, (runs, labels) to scores. `cases` reads what a record says of its job and layout.
+It is pure, (runs, labels) to scores. `cases` reads what a record states of its job and layout.
 
 Coverage: where the measured steps of a group of rows lie.
 Errors: errors, predicted / measured - 1, of a group of rows.
@@ -10,7 +10,7 @@ observation_of: a run as an observation, or why it is none.
 OneSteps: with partners of the family of each run, and without these.
 POOLED: name of all rows together.
 predict: price every run that can be priced, in order.
-Prediction: a measured run with what the model says of it.
+Prediction: a measured run with its estimate.
 preset_of: the preset of that name, of a record without sizes.
 Ranking: all groups and their means.
 RankingGroup: layouts of one job, measured by one source or several.

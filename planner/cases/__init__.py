@@ -1,4 +1,4 @@
-"""A question that is asked of a search, and the same with one thing of it changed.
+"""The question of a search, and the same with one thing of it changed.
 
 A case is a job, its options and what was measured of its machine; `feasibility` finds which changes
 let something fit.
@@ -23,7 +23,7 @@ with_memory_by: usable memory of every GPU times a factor.
 with_nic: scale-out bandwidth times a factor, measured or of the datasheet.
 with_precision: another number format of the matrix products.
 with_sequence: tokens per sequence.
-with_setting: a setting of the runtime, as `--option` takes it, beside those of the job.
+with_setting: a setting of the runtime, as `--option` takes it, added to those of the job.
 with_usual_chance: what is offered has the chance to fit that a search takes, at least.
 without_choice: a field let go.
 without_margin: all of the device memory may be used.

@@ -1,9 +1,9 @@
 """How far an answer is from what was ever measured.
 
-The proof of a search is about the cost model; this room says what stands behind the model there.
-`shape` describes a job and its layout as the table of published runs does, `distance` finds the
-nearest of them, `axes` is what is asked of both, `envelope` the limits that the runs set, `trusted`
-makes rules of these, and `evidence` puts together what a plan tells.
+The proof of a search is about the cost model; this room states what measurements are behind the
+model there. `shape` describes a job and its layout as the table of published runs does, `distance`
+finds the nearest of them, `axes` is what is compared of both, `envelope` the limits that the runs
+set, `trusted` makes rules of these, and `evidence` puts together what a plan prints.
 
 Beyond: a limit of what was measured that an answer breaks.
 Evidence: how far an answer is from what was ever measured.

@@ -6,7 +6,7 @@ largest model, finer recompute, use of links.
 axis_links: links of every axis whose groups have two ranks or more.
 AxisLinks: links of one axis.
 Bought: what a change buys by itself.
-DynamicContext: every sequence on as many context ranks as it needs, rows alike in work.
+DynamicContext: every sequence on as many context ranks as it needs, rows of equal work.
 explain: what limits a layout of a job, and what more of it would save.
 Explanation: where the step goes, what binds, what more would buy, how sure the choice is.
 ExpertPlacement: where the experts of a plan should lie, and how sure that is.

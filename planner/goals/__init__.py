@@ -1,9 +1,9 @@
-"""What is best: each objective finds the layouts of a plan and says what is proven of it.
+"""What is best: each objective finds the layouts of a plan and states what is proved of it.
 
 Time, memory near the fastest, money, energy and fewest GPUs, and the Pareto front of two. Made of
 searches under changing limits (`context`), with uneven stages and node groups where they may win.
 
-PART_ALONE: in a note that says whether part of the cluster alone is faster.
+PART_ALONE: in a note on whether part of the cluster alone is faster.
 answer: the layouts of a plan.
 check_disaggregated: what no split helps.
 check_uneven: can even stages be excluded from a job? Raises.
@@ -20,7 +20,8 @@ Point: a layout that no other beats in both objectives.
 Reached: what a plan is made of.
 roomy: a search for the fastest even layout that leaves a tenth of the memory free.
 SearchContext: a job, resolved once, with what all searches of its question share.
-splits_freely: does the runtime take any split of the layers, and the user too? Clusters of unlike
+splits_freely: does the runtime take any split of the layers, and the user too? Clusters of
+different
     groups have a search of their own.
 time_before_part: a time limit without what `part_alone` may take.
 time_before_ties: a time limit without what the search for simpler layouts may take.

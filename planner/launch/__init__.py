@@ -1,8 +1,8 @@
-"""One training command, apart from how it is started.
+"""One training command, whatever starts it.
 
 Argument: one option of the runtime's command line.
 assigned: a key of a configuration with its value, in one word.
-ConfigFile: a file that the runtime reads, written beside the script.
+ConfigFile: a file that the runtime reads, written next to the script.
 DefaultVariable: a variable of the script that the user may set before.
 EntryPoint: the program every rank runs.
 EnvironmentVariable: a variable the launch script sets before it starts the runtime.
@@ -14,7 +14,7 @@ Operations: what a launcher does to keep a long run going.
 option: an option with its values.
 PLACEHOLDER_STEPS: optimizer steps where the job names no number of tokens.
 RequiredVariable: a variable the user must set.
-steps_of: optimizer steps of the whole run, or a placeholder, which a note should say.
+steps_of: optimizer steps of the whole run, or a placeholder, which needs a note.
 summary: what is started, for the head of a file.
 switch: an option without a value.
 UserVariable: a value that only the user knows.

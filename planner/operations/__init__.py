@@ -1,4 +1,4 @@
-"""What goes with a launch beside its layout: settings of a production run, and its checkpoints.
+"""What goes with a launch and its layout: settings of a production run, and its checkpoints.
 
 checkpoint_move: what a checkpoint of one plan needs before another can load it.
 checkpoint_note: what the checkpoints of a launch can be loaded by.
@@ -10,7 +10,7 @@ SAVE_STEPS: field of a reading, the steps between two saves.
 saves_of: how the run of a job is saved.
 with_operations: a launch with what a production run has.
 with_saves: a launch that saves as its plan is priced.
-with_saves_read: a reading with what its launch says of saves.
+with_saves_read: a reading with what its launch states of saves.
 """
 
 from trainplan.planner.operations.checkpoints import (

@@ -1,4 +1,4 @@
-"""The answer: a layout with its evidence, and what a search must respect besides the job.
+"""The answer: a layout with its evidence, and what a search must respect with the job.
 
 `plan` holds candidates, certificate and sources; `target` what a plan is best by.
 
@@ -17,7 +17,7 @@ OuterStep: rounds of local steps of islands, and the sync that ends each.
 Plan: a chosen layout, its estimate, the alternatives, and the proof.
 Reserve: what the memory left to another tenant costs.
 Rung: the longest sequence with some techniques that save memory.
-SearchOptions: what a search must respect besides the job.
+SearchOptions: what a search must respect with the job.
 Settings: what was searched of the settings that the job does not state.
 Source: where one number of the machine comes from.
 Spent: energy, carbon dioxide and money of a step and of the run.

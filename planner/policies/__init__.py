@@ -3,7 +3,7 @@
 allows_any_split: rows whose layers may be split freely, with bounds for every split.
 DRIVES_FULL: instead of a fraction, where the drives of a node have no room.
 Fractions: a range of fractions of the optimizer, multiples of a step, or one alone.
-fractions_of: all fractions of a runtime, in ranges between which some rule may tell, smallest
+fractions_of: all fractions of a runtime, in ranges between which some rule may differ, smallest
     first.
 fractions_of_splits: those of layouts whose layers may be split freely.
 has_longer_passes: which rows that `takes_longer` than `one` may have other passes, and hide other
@@ -21,7 +21,7 @@ paths_bound: rows of which a path through their ops bounds every split.
 POLICY_COLUMNS: of a table: what is recomputed, and which modules wait on the host.
 policy_columns: rows `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers.
 range_from: the rest of the range of a fraction.
-recompute_allows_any_split: rows whose recomputation the runtime can be told of, however their
+recompute_allows_any_split: rows whose recomputation the runtime has options for, however their
     layers are split.
 takes_longer: rows that recompute and offload at least what `one` does, all else equal.
 with_fraction: all rows with a fraction of the optimizer offloaded.

@@ -1,9 +1,9 @@
 """What runtimes take: a layout as a launch of one, and a launch of one as a job and a layout.
 
-One folder a runtime, what writes its launches and what reads them; beside these what they share.
+One folder a runtime, what writes its launches and what reads them; next to these what they share.
 
 check_able: has some layout of a job launch files? Raises.
-Request: what the user gives beside the launch.
+Request: what the user gives with the launch.
 corrected_script: a launch with some settings changed, as a bash script.
 emitted_flags: options of a launch configuration, and the keys its files set as if they were some.
 EXPORTERS: exporter of every runtime a plan can be written for, by runtime id.
@@ -14,7 +14,7 @@ Origin: stated, default, derived or assumed.
 launch_rules: what layouts must respect for launch files.
 PLUGGED: readers of plug-ins.
 program_of_csv: the program of such a file.
-Reader: one runtime, which launches are its own and what they say.
+Reader: one runtime, which launches are its own and what they state.
 READERS: reader of every runtime whose launches are read, in the order in which they are tried.
 readers: these, and behind them those of plug-ins.
 Reading: a launch as a job and a layout.

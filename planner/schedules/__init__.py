@@ -10,11 +10,11 @@ other_schedules: the same degrees under every schedule the runtime lacks, fastes
     memory.
 Pipeline: what a schedule is wanted for.
 plain_program: a schedule of the registry, with its own backward passes and nothing copied.
-ranked: every schedule of the registry, the fastest first and the leanest of equals first.
+ranked: every schedule of the registry, the fastest first, of equals the one of least memory.
 Ranking: all schedules of a shape, the fastest first.
 require_size: the shape, if its program is of a size to be built.
 scheduled: a schedule of the registry on the clock.
-score: a program on the clock, beside what no order with the same memory can beat.
+score: a program on the clock, with a bound that no order of the same memory can beat.
 Scored: one schedule on the clock.
 stage_seconds: seconds of every pass.
 StageTimes: durations of one virtual stage's passes of one micro batch.

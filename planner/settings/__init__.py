@@ -4,7 +4,7 @@ Assumed: a setting that an answer is priced with, and what it saves.
 assumed_text: all of them in one line.
 Combination: a job under some settings.
 combinations: all combinations of settings that the job does not state, its own options first.
-covers: does no layout take longer or more memory under `one`, whatever its rules say of it?
+covers: does no layout take longer or more memory under `one`, whatever its rules?
 ELSEWHERE: name of the rule of layouts that are searched under settings that are no slower.
 Level: settings a search varies.
 values_of: values of each setting that some combinations have, as `--option` takes them.

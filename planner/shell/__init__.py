@@ -1,13 +1,13 @@
 """Bash, read without running it: the training commands of a script.
 
-Allocation: nodes, tasks and GPUs that a scheduler is asked for.
-COMMAND_LINE: the place of what stands in no file.
-Host: what starts a script that stands in a file of another kind.
+Allocation: nodes, tasks and GPUs that are requested of a scheduler.
+COMMAND_LINE: the place of what is in no file.
+Host: what starts a script within a file of another kind.
 Launch: one training command, what every rank runs and on how many of them.
 launch_of_command: that of the words of one command.
 launches_of_script: the training commands of a script.
-number: a count that a word says, where it is known.
-Place: file and line where something stands.
+number: the count in a word, where it is known.
+Place: file and line of something.
 Problem: one thing that is wrong, ignored or unread.
 Verdict: which of these a problem is.
 Word: one word of a command after expansion, with its place.

@@ -3,7 +3,7 @@
 `grid` grows nodes, skeletons and layouts out of the axes; a `Choice` is one `--fix` or `--exclude`;
 rules are applied as soon as their columns are known and count what they refuse.
 
-allowed: a job whose search tries what some choice asks for.
+allowed: a job whose search tries what some choice needs.
 broken_rules: for each row, the rules it breaks.
 Choice: a field of the layout held to one value (`--fix`) or kept from it (`--exclude`).
 DRIVE_SPACE: name under which rows are counted that fit on the GPUs and not on the drives of a
@@ -29,7 +29,7 @@ Space: all layouts of a job, legal or not.
 stagings_of: a number for each skeleton, equal for those that differ in what is moved alone.
 values_outside_grid: a sentence for every `--fix` whose value no layout of the grid has, with
     those it tries.
-VARIANT_DEGREES: layouts alike in these are variants of one answer.
+VARIANT_DEGREES: layouts equal in these are variants of one answer.
 """
 
 from trainplan.planner.space.choices import (

@@ -1,8 +1,8 @@
 """Uneven stages: is another split of the layers faster than the best even one, at most by how much?
 
 `search` goes on where the even search ended. `problem` is a layout whose layers are not split yet,
-on equal nodes or in unlike groups, `bounds` holds for all its splits at once, `solve` finds the
-best one by lists, moves and simulation, `contexts` asks all three on equal nodes and in groups.
+on equal nodes or in different groups, `bounds` holds for all its splits at once, `solve` finds the
+best one by lists, moves and simulation, `contexts` uses all three on equal nodes and in groups.
 
 best_by_stage: the fastest choice for a layout of `by_stage` that fits and is faster than the
     cutoff.
@@ -10,11 +10,11 @@ by_stage: the rows of a table with full recomputation of some layers of each sta
 ByStage: what is known of the recomputation of each stage.
 EvenLayouts: layouts of one job with even stages and full recomputation of some layers of each.
 HeterogeneousResult: what a search over node groups found.
-HeterogeneousSearch: one run for pipeline ranks in unlike node groups.
+HeterogeneousSearch: one run for pipeline ranks in different node groups.
 simulated_choice: what each stage recomputes, on the clock.
-PathPool: paths of pipelines, and a mean of each, worked out when they are first asked for.
+PathPool: paths of pipelines, and a mean of each, computed when they are first needed.
 polished: the best of some splits, then of those near the best, again and again.
-SplitContext: what all layouts are asked for.
+SplitContext: what all layouts share.
 SplitMember: one combination of settings of a group, of which a search opens layouts.
 stage_problems: the layouts of a table, one by one, each free to offload as far as its own range
     goes.

@@ -7,7 +7,7 @@ class_extremes: for each class the policies that take least time, and those that
 classes_with_policies: which classes, given by what keeps least, have a policy that is allowed and
     breaks no rule.
 complexity: degrees above one of each layout, plus `1 - 1 / vpp`: smaller is simpler.
-first_of_each: the first row of each that are alike in some columns, in order.
+first_of_each: the first row of each that are equal in some columns, in order.
 Group: combinations with one bound.
 groups_of: all members in groups.
 Member: one combination of settings, and what its layouts must respect.
@@ -17,9 +17,9 @@ policies_of: every policy of some classes of skeletons, or of skeletons, and the
     to.
 Pool: branches waiting to be opened, each with its bound and its family of like layouts.
 PricePolicies: layouts that offload no more than they must.
-PricingContext: what all layouts are asked for.
+PricingContext: what all layouts share.
 Search: one run of the branch and bound.
-SearchLimits: what a layout must respect besides the rules, and how many answers are wanted.
+SearchLimits: what a layout must respect with the rules, and how many answers are wanted.
 SearchResult: what the search knows when it ends.
 SIMPLICITY_COLUMNS: what `complexity` reads.
 Simplicity: how many degrees of a layout split something, then how many virtual stages a rank has.

@@ -2,10 +2,10 @@
 
 Best: the fastest layout that was measured.
 Event: any of the events of a run.
-exports: can a launch be written? A layout that nobody can start is no trial.
+exports: can a launch be written? A layout that nothing can start is no trial.
 Finished: the event of the end, with the result.
 Forecast: what is believed of an untried layout.
-Launch: runs a layout and says how it ended.
+Launch: runs a layout and returns how it ended.
 Learned: what is believed after a trial.
 LISTED: alternatives of a search that are contenders in any case.
 MachineDocument: what is hidden of a machine.

@@ -7,7 +7,7 @@ files of the runtime for the tiny job, as processes of a CPU run them.
 
 Combinations: all that is run, and what of the plan is not.
 combinations: what a plan uses, on so many processes.
-Compared: one layout beside one process, and beside what the cost model counts.
+Compared: one layout against one process, and against what the cost model counts.
 exported_runs: files of the runtime for what a plan uses, and what is not started.
 of_torch: is the parallelism of its runtime torch's own? Others follow Megatron's.
 Ran: one combination, and how its run ended.

@@ -12,7 +12,7 @@ Meter: a function that reads power, clock and temperature of a GPU.
 gpu_meter: reads the GPU of this process.
 NOISE: how notes of it begin.
 QUICK_CAP_SECONDS: the same under `--quick`.
-Reading: what the driver says at one moment.
+Reading: what the driver reports at one moment.
 slow_ranks: ranks that are slower than the others from the start on.
 State: how a rank runs compared with the usual of this run.
 this_host: the host of this process, `system` being the root of what it is read from.

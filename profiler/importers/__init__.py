@@ -5,7 +5,7 @@ nccl-tests is read here, other planners' files by the plug-in in examples/import
 import_profile: a profile out of files of a format
 IMPORTERS: the formats by name, with those of plug-ins
 Importer: one of them
-ImportRequest: what the files do not say
+ImportRequest: what the files do not state
 stated: a time whose repeats are not known
 base_name: name of a file without its folders
 """

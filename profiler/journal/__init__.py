@@ -7,7 +7,7 @@ Effort: when to stop repeating.
 Failed: a task ended with an error and the run went on, or it stopped the run twice.
 Header: the first record.
 Interrupted: the user stopped the run in a task that began.
-JournalContent: all that a journal says.
+JournalContent: all that a journal holds.
 JournalFile: appends records.
 labelled: samples with the timing of a point that follows from them, where there is one.
 LeftOut: what a run ended without, as its budget was spent.

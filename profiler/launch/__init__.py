@@ -10,11 +10,11 @@ launch_script: a bash script around `command`, `plan profile ..` without the opt
     launch.
 LauncherKind: what starts the ranks: `torchrun` or `slurm`.
 notes: what of the request is not measured, for the user.
-num_gpus: GPUs that torch may use on this node, asked in another process.
+num_gpus: GPUs that torch may use on this node, queried in another process.
 request_for: a request with what is `stated`, by field of `Request`, and the device's defaults
     else.
 run: measure what the journal does not have yet.
-StoppedByUser: the run was told to end, and has.
+StoppedByUser: the run got a signal to end, and has.
 """
 
 from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus, run

@@ -2,10 +2,10 @@
 
 COLOUR: escape sequences of terminals, to leave out.
 GrowingFile: a text file that another process appends to.
-LogObservation: what a log says.
+LogObservation: what a log holds.
 LogReading: reads a log line by line, in all formats at once.
 observe: step time of a training log or a trace, without its warm-up.
-StatedRun: what turns tokens per second into a step time, and tells whether the log is of this
+StatedRun: what turns tokens per second into a step time, and shows whether the log is of this
     job.
 """
 

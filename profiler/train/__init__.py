@@ -1,6 +1,6 @@
 """Real training steps of small models, in processes of this machine.
 
-`request` says what is run and what each rank reports; `server` imports the libraries once and forks
+`request` is what is run and what each rank reports; `server` imports the libraries once and forks
 the ranks of one run after the other; `trainers` is the registry of what trains.
 
 CountedRuns: trains some steps of a layout, and counts in the last of them.
@@ -12,7 +12,7 @@ PARTS: between the marks of a micro batch.
 refusal: what of a request its trainer cannot run, and why.
 refusing: what the trainer cannot run of a job and a layout, and why.
 lacking: which of some modules and variables is not there.
-ScriptRuns: starts exported scripts, and reads the losses they say.
+ScriptRuns: starts exported scripts, and reads the losses they print.
 slowest_seconds: seconds of each step.
 TrainerName: what trains: `megatron-core` or `torch`.
 Trainers: processes that train one request after the other.

@@ -10,7 +10,7 @@ hung: for a run that does not go on.
 KEPT: the sentence that a later run goes on from what is measured.
 kill: end processes that lead groups, with their groups.
 Limits: when a rank that does not go on is given up.
-main_thread: null where the process is gone or the system does not tell.
+main_thread: null where the process is gone or the system does not state it.
 only_run: hold the lock file while the body runs.
 Progress: how far a run is.
 read_beats: beats of the ranks of this host, by rank.

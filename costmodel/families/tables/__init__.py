@@ -1,1 +1,1 @@
-"""Families by `model_type`: what the code of each fixes beside its `config.json`."""
+"""Families by `model_type`: what the code of each fixes next to its `config.json`."""

@@ -1,6 +1,6 @@
 """Decoders with a tower: `text_config` by its own family, `vision_config` or `audio_config` here.
 
-To add one, write what stands between both in `projectors` and one line in `TOWERS`.
+To add one, write what is between both in `projectors` and one line in `TOWERS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ TOWERS: Final[Mapping[str, TowerFamily]] = {
 }
 """`model_type` of the whole file -> its family."""
 TOP_ONLY: Final = frozenset({"model_type", "architectures", "vision_config", "audio_config"})
-"""Fields of the whole file that say nothing of its decoder where both are one object."""
+"""Fields of the whole file that state nothing of its decoder where both are one object."""
 PLAIN_ROPE: Final = frozenset({"default", "mrope"})
 """Kinds of positions that no sequence stretches: those of Qwen have a row for each axis."""
 

@@ -2,7 +2,7 @@
 
 The files run as they are written: their script, their arguments, their configurations. What the
 user has is made up: a training script, tokens, weights that no layout changes. What needs a GPU
-has a stand-in, which the texts here name; each text is a module that lies beside the script.
+has a substitute, which the texts here name; each text is a module next to the script.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class CpuStart:
     precision: Precision
     """The widest that its launches have."""
     texts: Mapping[str, str]
-    """Modules beside the script, by name: a text of this folder each."""
+    """Modules next to the script, by name: a text of this folder each."""
     runs: str = ""
     """Module that runs in place of the program, and runs it."""
     sets: tuple[tuple[str, str], ...] = ()

@@ -71,7 +71,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
 
 
 def _finished(keys: Keys, job: Job, layout: Layout) -> tuple[Job, Layout]:
-    """With sequence ranks the loss is tiled whatever is said, if there are several tiles."""
+    """With sequence ranks the loss is tiled whatever is stated, if there are several tiles."""
     notes = keys.notes
     if keys.raw(MODEL) == "liger":
         job = job.model_copy(update={"options": job.options.model_copy(update={"liger": "0.6"})})

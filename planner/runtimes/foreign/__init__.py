@@ -36,7 +36,7 @@ HYDRA = "hydra"
 NOT_ADAPTING, ADAPTING = ("fsdp2", "torchtitan"), "accelerate"
 """Runtimes whose adapters are priced as those of another."""
 USUAL_RANK = 8
-"""Of adapters where nothing is said. Source: huggingface/peft `tuners/lora/config.py`."""
+"""Of adapters where nothing is stated. Source: huggingface/peft `tuners/lora/config.py`."""
 
 
 def _name(launch: Launch) -> str:
@@ -129,7 +129,7 @@ def _read(table: Table, name: str, launch: Launch, request: Request, keys: Keys)
 
 
 def _trained(table: Table, request: Request, keys: Keys, reading: Reading) -> Reading:
-    """With the adapters that the keys or the user say."""
+    """With the adapters that the keys or the user state."""
     own = lifted(table, keys)
     found, job = stated(table.places.get("lora", ()), own), reading.job
     if job is None or job.model.trained or not (found or request.train):
@@ -186,7 +186,7 @@ def _whose(table: Table, name: str, launch: Launch, reading: Reading) -> Problem
 def _model(
     table: Table, request: Request, keys: Keys
 ) -> tuple[ModelSpec | None, tuple[Problem, ...]]:
-    """The model asked about, or the one that a key names."""
+    """The model that was given, or the one that a key names."""
     if request.model is not None:
         return request.model, ()
     found = stated(table.places.get("model", ()), lifted(table, keys))
@@ -209,7 +209,7 @@ def _model(
 
 
 def _unused(table: Table, launch: Launch, keys: Keys) -> tuple[Problem, ...]:
-    """One line of what a price may hang on, stands in the launch itself and is not read."""
+    """One line of what may set a price, is in the launch itself and is not read."""
     known = megatron.used(table)
     here = (launch.program.place.file, *(word.place.file for word in launch.arguments))
     names = [

@@ -1,7 +1,7 @@
 """Other projects' words for the options of Megatron-LM, as data: one file a project.
 
-A template is `key=value`, in which `{}` stands for the value of the option; several values are
-joined by commas. No template: the project does by itself what the option asks for.
+A template is `key=value`, in which `{}` is the value of the option; several values are
+joined by commas. No template: the project does by itself what the option sets.
 """
 
 import json
@@ -31,7 +31,7 @@ OTHERS: Mapping[str, str] = MappingProxyType(
         "flagscale": "flagscale",
     }
 )
-"""Projects over Megatron whose keys are told, and the file of each."""
+"""Projects over Megatron whose keys are known, and the file of each."""
 Templates = Mapping[str, tuple[str, ...]]
 """Templates of every option."""
 
@@ -45,11 +45,11 @@ class KeyTable:
     """Of its sources, in which every key was looked up."""
     keys: Templates
     latent: Templates
-    """Instead of those in `keys`, beside latent attention."""
+    """Instead of those in `keys`, with latent attention."""
     absent: Templates
     """Where an option is not there and the project's default is not that of Megatron-LM."""
     latent_absent: Templates
-    """As above, beside latent attention alone."""
+    """As above, with latent attention alone."""
     elsewhere: frozenset[str]
     """Options that are not written as keys, but by other means."""
     form: Form = "hydra"
@@ -58,11 +58,11 @@ class KeyTable:
     notes: tuple[str, ...] = ()
 
     def of(self, flags: Iterable[str]) -> Templates:
-        """Templates beside these options."""
+        """Templates added to these options."""
         return {**self.keys, **self.latent} if LATENT in flags else self.keys
 
     def without(self, flags: Iterable[str]) -> Templates:
-        """Templates of what is absent, beside these options."""
+        """Templates of what is absent, with these options."""
         return {**self.absent, **self.latent_absent} if LATENT in flags else self.absent
 
 

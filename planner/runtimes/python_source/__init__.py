@@ -1,4 +1,4 @@
-"""What a function of Python modules returns, as far as their text says it. Nothing is executed.
+"""What a function of Python modules returns, as far as their text states it. Nothing is executed.
 
 Literals, arithmetic, names, attributes that are set, branches and loops whose conditions are known,
 constructors and plain functions are followed, across modules where a tree of them is there; all
@@ -13,7 +13,7 @@ module_of: parses one
 Raised: an exception that stops it
 returned: what a function returns
 Symbol: a name of another module
-Unread: a value that only a run would tell
+Unread: a value that only a run has
 """
 
 from trainplan.planner.runtimes.python_source.evaluate import defaults, returned

@@ -1,4 +1,4 @@
-"""Plans as whole files of the projects that people train with, over the runtimes they stand on.
+"""Plans as whole files of the projects that people train with, over the runtimes they use.
 
 Trainer: a project, the runtimes whose plans it takes, and what writes its files.
 TRAINERS: every project whose files are written, by name.

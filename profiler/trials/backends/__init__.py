@@ -11,4 +11,4 @@ from trainplan.profiler.trials.backends.slurm import Slurm
 from trainplan.profiler.trials.run import Backend
 
 BACKENDS: Mapping[str, Backend] = MappingProxyType({"local": Local(), "slurm": Slurm()})
-"""Backend of every name; a command of the user's is one besides: `template`."""
+"""Backend of every name; a command of the user's is one more: `template`."""

@@ -99,7 +99,7 @@ def run_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[A
 
 
 def _written_model(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
-    """Options that say the model.
+    """Options of the model.
 
     Raises:
         UnsupportedError: It has something no option expresses.

@@ -32,7 +32,7 @@ def recognises(launch: Launch) -> bool:
 
 
 def read(launch: Launch, request: Request) -> Reading:
-    """The job and the layout of a launch, as far as its text says them."""
+    """The job and the layout of a launch, as far as its text states them."""
     config = Config(Notes(problems=list(launch.problems), strict=request.strict), parse=exact)
     chosen = selected(launch.arguments)
     alone = launch.program if launch.document else None
@@ -158,7 +158,7 @@ def _followed(name: str) -> object:
 def _model(
     config: Config, read: ReadModel | str, request: Request, chosen: dict[str, Word]
 ) -> ReadModel | None:
-    """The model read, or the one asked about; else a problem."""
+    """The model read, or the one given; else a problem."""
     if isinstance(read, ReadModel):
         return read
     if request.model is not None:
