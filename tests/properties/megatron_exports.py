@@ -56,6 +56,8 @@ CLUSTERS = {
 """And number formats of their GPUs."""
 LAYOUTS = number(5, by_night=24)
 """Of each model."""
+NEAR = number(6, by_night=12)
+"""Layouts near each that is drawn."""
 
 
 def random_job(model, random):
@@ -94,7 +96,7 @@ def layouts(job, random):
     """Some legal layouts, with what the search does not try by itself."""
     changes = Changes(job, random)
     found = [layout for layout in [changes.any(120)] if layout]
-    found += changes.of(found[0], 12) if found else []
+    found += changes.of(found[0], NEAR) if found else []
     more = [
         layout.model_copy(update=random.choice(ways))
         for layout in found

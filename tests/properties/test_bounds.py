@@ -70,7 +70,7 @@ def random_seconds(rng, kinds, table):
     return RowSeconds(layers, *ends, p2p, sending, split, split & apart)
 
 
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table, seed):
     table = few(legal_table(case[0], 200, seed), case[0], np.random.default_rng(seed))
@@ -81,7 +81,7 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table
     assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedule(
     case, legal_table, under_any_schedule, seed
@@ -94,7 +94,7 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedul
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_table, seed):
     rng, (job, machine, _) = np.random.default_rng(seed), case
@@ -110,7 +110,7 @@ def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_ta
 
 
 @pytest.mark.parametrize("any_schedule", [False, True])
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
     case, legal_table, under_any_schedule, any_schedule, seed
@@ -133,7 +133,7 @@ def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
         )
 
 
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 def test_classes_of_ranks_lose_nothing(case, legal_table, under_any_schedule, seed):
     table = legal_table(case[0], 100, seed)
@@ -147,12 +147,12 @@ def test_classes_of_ranks_lose_nothing(case, legal_table, under_any_schedule, se
     assert (merged.step_seconds <= apart.step_seconds * ROUNDING).all()
 
 
-@examples(3, by_night=8)
+@examples(2, by_night=8)
 @given(seeds)
 @example(0)
 def test_a_table_prices_like_its_rows(case, legal_table, under_any_schedule, seed):
     rng = np.random.default_rng(seed)
-    table = legal_table(case[0], 40, seed)
+    table = legal_table(case[0], 24, seed)
     table = LayoutTable.concat([table, under_any_schedule(case[0], table, rng)])
     table = table.take(rng.permutation(len(table)))
     together = price(Candidates(*case, table))

@@ -43,7 +43,7 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
     space, rule_filter = Space(context_for(job)), RuleFilter(job, rules_of_job(job))
     random = np.random.default_rng(7)
     roots = nodes(space, rule_filter).table
-    for node in random.choice(len(roots), number(20, by_night=40)):
+    for node in random.choice(len(roots), number(10, by_night=40)):
         root = roots.take(np.array([node]))
         node_bound = node_bound_seconds(Candidates(job, machine, traits, root))[0]
         below = skeletons(space, rule_filter, root).table

@@ -45,7 +45,7 @@ def priced(job, table, scalars):
     return machine, step_seconds(context_of(job, machine).with_table(table))
 
 
-@examples(30, by_night=100)
+@examples(12, by_night=100)
 @given(scalars=SCALARS)
 def test_bounds_hold_on_a_calibrated_machine(job, table, scalars):
     machine, steps = priced(job, table, scalars)
@@ -55,7 +55,7 @@ def test_bounds_hold_on_a_calibrated_machine(job, table, scalars):
     assert (floor <= bound * (1 + 1e-9)).all()
 
 
-@examples(30, by_night=100)
+@examples(12, by_night=100)
 @given(scalars=SCALARS, slower=st.floats(0.3, 1.0), more=st.floats(0.0, 1.0))
 def test_a_slower_calibration_never_makes_a_step_faster(job, table, scalars, slower, more):
     _, before = priced(job, table, scalars)

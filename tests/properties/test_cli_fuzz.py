@@ -113,7 +113,7 @@ def answers_or_refuses(*arguments: str) -> None:
         assert all(line.startswith(REMARKS) for line in written), outcome.err
 
 
-@some(40, by_night=100)
+@some(20, by_night=100)
 @given(st.lists(WORDS, max_size=5))
 def test_any_words_are_answered_or_refused(words: list[str]):
     answers_or_refuses(*words)
@@ -123,26 +123,26 @@ def typed(job: dict[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in job.items()]
 
 
-@some(60, by_night=150)
+@some(30, by_night=150)
 @given(JOBS)
 def test_any_job_and_layout_are_priced_or_refused(job: dict[str, str]):
     answers_or_refuses("estimate", *typed(job))
 
 
-@some(40, by_night=100)
+@some(20, by_night=100)
 @given(JOBS, SLIPS)
 def test_any_slip_is_priced_or_refused(job: dict[str, str], slip: tuple[str, str]):
     answers_or_refuses("estimate", *typed({**job, "--layout": "tp=1", slip[0]: slip[1]}))
 
 
-@some(5, by_night=15)
+@some(4, by_night=15)
 @given(JOBS)
 def test_any_job_is_searched_or_refused(job: dict[str, str]):
     del job["--layout"]
     answers_or_refuses("search", *typed(job), "--time-limit=0.2")
 
 
-@some(150, by_night=1000)
+@some(60, by_night=1000)
 @given(st.lists(PARTS, max_size=6).map("".join))
 def test_any_text_of_a_cluster_is_priced_or_refused(text: str):
     job = ("--model", "Qwen/Qwen3-8B", "--cluster", text, *TINY[4:])
@@ -153,27 +153,27 @@ MONEY = st.sampled_from(["2", ".", "5", "$", "EUR", " ", "-", "€", "/h", "e9",
 SPEEDS = st.sampled_from(["4", "00", "x", "Gb/s", "GB/s", "/node", "/gpu", " ", ".", "0", "-", "٣"])
 
 
-@some(100, by_night=1000)
+@some(40, by_night=1000)
 @given(st.lists(MONEY, max_size=4).map("".join), st.lists(SPEEDS, max_size=5).map("".join))
 def test_any_price_and_network_are_read_or_refused(price: str, nic: str):
     answers_or_refuses("estimate", *TINY, "--layout", "tp=1", f"--price={price}")
     answers_or_refuses("estimate", *TINY, "--layout", "tp=1", f"--nic={nic}")
 
 
-@some(60, by_night=150)
+@some(30, by_night=150)
 @given(LAYOUTS)
 def test_any_layout_of_a_good_job_is_priced_or_refused(layout: str):
     answers_or_refuses("estimate", *TINY, f"--layout={layout}")
 
 
-@some(5, by_night=15)
+@some(4, by_night=15)
 @given(st.lists(CHOICES, max_size=2), st.lists(CHOICES, max_size=2), st.integers(1, 12))
 def test_any_choices_are_searched_or_refused(fix: list[str], exclude: list[str], top: int):
     options = [*(f"--fix={text}" for text in fix), *(f"--exclude={text}" for text in exclude)]
     answers_or_refuses("search", *TINY, f"--top={top}", "--time-limit=0.2", *options)
 
 
-@some(40, by_night=100)
+@some(20, by_night=100)
 @given(st.binary(max_size=200), st.sampled_from(["config.json", "model.yaml"]))
 def test_any_bytes_as_a_model_are_refused(tmp_path_factory, content: bytes, name: str):
     path: Path = tmp_path_factory.getbasetemp() / name
@@ -205,7 +205,7 @@ YAML_WORDS = st.one_of(
 )
 
 
-@some(120, by_night=300)
+@some(60, by_night=300)
 @given(st.lists(YAML_WORDS, max_size=8).map("".join))
 def test_any_yaml_text_as_a_cluster_is_refused_or_read(tmp_path_factory, text: str):
     path: Path = tmp_path_factory.getbasetemp() / "cluster.yaml"
@@ -214,7 +214,7 @@ def test_any_yaml_text_as_a_cluster_is_refused_or_read(tmp_path_factory, text: s
     answers_or_refuses("estimate", *job)
 
 
-@some(40, by_night=100)
+@some(20, by_night=100)
 @given(YAML)
 def test_any_yaml_as_a_cluster_is_refused_or_read(tmp_path_factory, value: object):
     path: Path = tmp_path_factory.getbasetemp() / "cluster.yaml"

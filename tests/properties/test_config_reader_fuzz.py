@@ -1,9 +1,10 @@
 """Whatever the file says, the answer is a model or an error with a sentence."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.decoder_counts import recorded
+from tests.grids import examples
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.families.generic_config import DEFAULTS
@@ -54,13 +55,13 @@ def expect_sane(model: ModelSpec | None) -> None:
         assert 0 < params.num_active_parameters(model) <= params.num_parameters(model)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(80, by_night=200)
 @given(st.dictionaries(st.text(max_size=20) | st.sampled_from(FIELDS), VALUES, max_size=8))
 def test_any_mapping_gives_a_model_or_a_plan_error(config: dict[str, object]) -> None:
     expect_sane(read(config))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(80, by_night=200)
 @given(
     st.sampled_from(sorted(READ_BY_NAME)),
     st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=25),
@@ -71,7 +72,7 @@ def test_any_fields_under_a_known_model_type_give_a_model_or_a_plan_error(
     expect_sane(read({**config, "model_type": model_type}))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120, by_night=300)
 @given(st.data())
 def test_a_file_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(
     data: st.DataObject,
@@ -93,7 +94,7 @@ def test_a_file_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(
     expect_sane(read(config))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, by_night=100)
 @given(
     st.sampled_from([name for name in PRESETS if "rope_scaling" in PRESETS[name]]),
     st.sampled_from(["rope_scaling", "rope_parameters", "layer_types", "mlp_only_layers"]),

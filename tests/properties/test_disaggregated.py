@@ -80,7 +80,7 @@ def step_of(job, own, plan, candidate):
     return max(decoder_s + exposed[0], tower.step_s + exposed[1])
 
 
-@pytest.mark.parametrize(("cluster", "batch", "fields"), some_cases(CASES, 2))
+@pytest.mark.parametrize(("cluster", "batch", "fields"), some_cases(CASES[1:], 1))
 def test_no_split_that_is_searched_whole_is_faster(answer, cluster, batch, fields):
     job, plan = answer(cluster, batch, fields)
     found = plan.apart
@@ -97,7 +97,7 @@ def test_no_split_that_is_searched_whole_is_faster(answer, cluster, batch, field
         assert one.lower_bound_s is None or one.lower_bound_s <= step * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("cluster", "batch", "fields"), CASES[:3])
+@pytest.mark.parametrize(("cluster", "batch", "fields"), some_cases(CASES[1:3], 2))
 def test_the_parts_fill_the_cluster_and_unified_is_what_a_search_finds(
     answer, cluster, batch, fields
 ):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import random_rows
+from tests.grids import number
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
@@ -32,7 +33,7 @@ BASES = ({}, {"routing": RoutingSpec.model_validate("zipf:0.4")})
 def test_off_is_the_price_of_none_to_the_bit(make_job, runtime, base):
     job = make_job("small-moe", "2x8:h100-sxm", 64).model_copy(update={"runtime": runtime})
     plain, rng = with_options(job, base), np.random.default_rng(11)
-    table = random_rows(plain, 10_000, rng)
+    table = random_rows(plain, number(4000, by_night=10_000), rng)
     table = table.take(legal_rows(plain, rules_of_job(plain), table))
     assert len(table)
     before = price(context_for(plain).with_table(table))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
 from trainplan.planner.solvers import layer_assignment as milp
@@ -31,7 +32,7 @@ def is_the_best(found, problem, answers):
     assert found.proved
 
 
-@settings(max_examples=150)
+@examples(60, by_night=150)
 @given(problems())
 def test_both_solvers_find_what_brute_force_finds(problem):
     answers = every_answer(problem)
@@ -39,7 +40,7 @@ def test_both_solvers_find_what_brute_force_finds(problem):
         is_the_best(solve(problem, Deadline(MINUTE)), problem, answers)
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(problems(), st.sampled_from([0.5, 0.999, 1.0, 1.001, 2.0]))
 def test_an_answer_is_below_the_cutoff_or_there_is_none(problem, times):
     answers = every_answer(problem)
@@ -49,7 +50,7 @@ def test_an_answer_is_below_the_cutoff_or_there_is_none(problem, times):
         is_the_best(solve(problem, Deadline(MINUTE), cutoff), problem, below)
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(problems(), st.integers(1, 3))
 def test_the_best_answer_left_is_found_where_better_ones_are_refused(problem, number):
     answers = every_answer(problem)
@@ -58,7 +59,7 @@ def test_the_best_answer_left_is_found_where_better_ones_are_refused(problem, nu
         is_the_best(solve(problem, Deadline(MINUTE)), problem, answers[number:])
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(problems(), st.integers(0, 12))
 def test_out_of_time_nothing_false_is_claimed(problem, looks):
     answers = every_answer(problem)
@@ -91,7 +92,7 @@ def test_both_solvers_agree_on_pipelines(problem):
     assert program.value == same(sweep.value)
 
 
-@settings(max_examples=20)
+@examples(10, by_night=20)
 @given(problems(), st.data())
 def test_more_capacity_never_hurts(problem, data):
     more = replace(problem, capacities=problem.capacities * data.draw(st.floats(1.0, 2.0)))

@@ -38,7 +38,7 @@ CASES = {
         "megatron-lm",
         ("pp=4", "micro_batch_size=1", "tp=1"),
     ),
-    "seeing": ("small-seeing", 5, "1x4:h100-sxm", "megatron-lm", ("pp=2", "cp=1", "tp=1")),
+    "seeing": ("small-seeing", 5, "1x4:h100-sxm", "megatron-lm", ("pp=2", "cp=1", "tp=1", "vpp=1")),
     "dense in two": ("small-dense", 5, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
     "moe": (
         "small-moe",
@@ -47,7 +47,13 @@ CASES = {
         "megatron-lm",
         ("pp=4", "micro_batch_size=2", "recompute=full"),
     ),
-    "moe in two": ("small-moe", 5, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2")),
+    "moe in two": (
+        "small-moe",
+        5,
+        "1x4:l4",
+        "torchtitan",
+        ("pp=2", "micro_batch_size=1", "ep=2", "tp=1"),
+    ),
     "other schedules": (
         "small-dense",
         6,

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from tests.grids import EXACT
+from tests.grids import EXACT, number
 from tests.properties.every_split import chunks_alike, every_layout_and_split
 from tests.properties.test_bounds_nest import (
     test_node_skeleton_layout_and_simulation_bound_each_other as bounds_nest,
@@ -64,6 +64,7 @@ def test_every_bound_stays_below_what_it_bounds(make_job, case, packing):
 @lru_cache(maxsize=8)
 def prices(job):
     table = every_legal_layout(job)
+    table = table.take(np.arange(0, len(table), number(5, by_night=1)))
     return price(context_of(job, machine_of(job.cluster, "bf16")).with_table(table))
 
 
@@ -92,6 +93,7 @@ def test_packing_takes_less_time_than_a_row_of_one_sequence_and_balance_still_le
     )
     # what shards gather hides beside a pass, not beside what is recomputed by modules
     table = every_legal_layout(job)
+    table = table.take(np.arange(0, len(table), number(5, by_night=1)))
     gathers = (table.zero_stage >= 2) & (table.recompute == SELECTIVE)
     assert (greedy <= whole * (1 + 1e-12 + 0.005 * gathers)).all()
     assert np.mean(greedy < whole) > 0.5

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.timeline.clock import StageSeconds
@@ -15,7 +16,7 @@ REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]
 
 
 @pytest.mark.parametrize("schedule", REPEATING)
-@settings(max_examples=30, deadline=None)
+@examples(12, by_night=30)
 @given(
     shape=st.tuples(st.integers(1, 6), st.integers(0, 2)),
     microbatches=st.tuples(st.integers(7, 24), st.integers(0, 5)),
@@ -38,7 +39,7 @@ def test_a_shortened_run_ends_when_the_whole_run_does(schedule, shape, microbatc
 
 
 @pytest.mark.parametrize("schedule", ADAPTING)
-@settings(max_examples=8, deadline=None)
+@examples(4, by_night=8)
 @given(
     shape=st.tuples(st.integers(1, 5), st.integers(7, 40), st.integers(0, 4)),
     seed=st.integers(0, 2**32 - 1),

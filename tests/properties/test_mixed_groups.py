@@ -126,7 +126,7 @@ def in_groups(question, layout):
     return job, machine_on(*question), traits_of(job), table
 
 
-@examples(8, by_night=40)
+@examples(5, by_night=40)
 @given(questions())
 def test_the_bound_of_a_split_is_never_above_its_step(wanted):
     question, layout, _ = wanted
@@ -134,7 +134,7 @@ def test_the_bound_of_a_split_is_never_above_its_step(wanted):
     assert found.lower_bound_s <= found.step_time_s * (1 + 1e-9)
 
 
-@examples(8, by_night=40)
+@examples(5, by_night=40)
 @given(questions())
 def test_no_split_is_faster_than_the_bounds_of_its_layout(wanted):
     question, layout, order = wanted
@@ -147,7 +147,7 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(wanted):
     assert speed_bound(of, again)[0] <= seconds * (1 + 1e-9)
 
 
-@examples(8, by_night=40)
+@examples(5, by_night=40)
 @given(questions(), st.booleans(), st.booleans())
 def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(wanted, hurried, updates):
     question, layout, order = wanted
@@ -163,7 +163,7 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(wanted, hurr
         assert found[0] <= seconds * (1 + 1e-9)
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions(adapting=False))
 def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(wanted):
     question, layout, order = wanted
@@ -177,7 +177,7 @@ def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_add
     assert window_bound(of, again, np.inf, updates=False)[0] < window or np.isinf(window)
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions())
 def test_no_layout_below_a_node_is_faster_than_the_node(wanted):
     question, layout, order = wanted
@@ -214,7 +214,7 @@ def tightest(mixed, machine):
     return max(one for one in shares if mixed.fits(one)[0])
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions())
 def test_the_order_of_the_groups_in_the_file_changes_nothing(wanted):
     (model, text, runtime, joined), layout, _ = wanted
@@ -226,7 +226,7 @@ def test_the_order_of_the_groups_in_the_file_changes_nothing(wanted):
     assert there.memory == here.memory
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions(adapting=False), st.floats(0.1, 1.0))
 def test_a_slower_join_never_helps(wanted, factor):
     (model, text, runtime, _), layout, _ = wanted
@@ -236,7 +236,7 @@ def test_a_slower_join_never_helps(wanted, factor):
     assert slower.step_time_s >= fast.step_time_s * (1 - 1e-9)
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions(adapting=False))
 def test_a_faster_group_never_hurts(wanted):
     question, layout, order = wanted
@@ -251,7 +251,7 @@ def test_a_faster_group_never_hurts(wanted):
     assert (fast[0] <= slow[0] * (1 + 1e-9)).all()
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions())
 def test_a_split_that_fits_is_not_refused_for_its_memory(wanted):
     question, layout, order = wanted
@@ -264,7 +264,7 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(wanted):
         assert may_fit(of.kinds, layer_capacities(of, np.array([0]), np.inf, alike=True))[0]
 
 
-@examples(6, by_night=30)
+@examples(4, by_night=30)
 @given(questions())
 def test_the_class_of_a_layout_that_fits_and_wins_is_kept(wanted):
     question, layout, order = wanted

@@ -32,7 +32,7 @@ def test_a_network_costs_nothing_where_all_stays_on_rails(make_job, model):
     Parts of a layout that lie in whole nodes: tp within one, stages and replicas of whole ones.
     """
     job = make_job(model, "8x4:h100-sxm", 64)
-    table = legal(job, random_rows(job, 4000, np.random.default_rng(5)))
+    table = legal(job, random_rows(job, 2000, np.random.default_rng(5)))
     plain, rails = (seconds(on(job, network=one), table) for one in ("any-to-any", "rail-only"))
     assert (rails >= plain * (1 - 1e-12)).all()
     whole = (4 % table.tp == 0) & (table.cp == 1) & (table.dp * table.tp % 4 == 0)

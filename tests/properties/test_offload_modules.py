@@ -28,7 +28,7 @@ CASES = {
 }
 seeds = st.integers(0, 2**32 - 1)
 speeds = st.sampled_from([0.01, 0.3, 1.0, 20.0])
-few = examples(3, by_night=8)
+few = examples(2, by_night=8)
 
 
 @pytest.fixture(scope="module", params=CASES, name="case")

@@ -23,7 +23,7 @@ CASES = {
     "dense": ("small-dense", 4, "1x4:l4", "megatron-lm", ("pp=2", "cp=1")),
     "seeing": ("small-seeing", 5, "1x4:h100-sxm", "megatron-lm", ("pp=2", "cp=1", "tp=1")),
     "interleaved": ("small-dense", 6, "1x4:h100-sxm", "megatron-lm", ("pp=2", "vpp=3", "tp=1")),
-    "moe": ("small-moe", 5, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2")),
+    "moe": ("small-moe", 5, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2", "tp=1")),
 }
 SHARES = (0.1, 1.0)
 """Of all layouts and splits, those that need no more memory than there is."""

@@ -27,7 +27,7 @@ CASES = {
     "gpt3-175b": ("gpt3-175b", "30x8:a100-sxm-80gb", "bf16"),
 }
 seeds = st.integers(0, 2**32 - 1)
-once_a_case = examples(3, by_night=8)
+once_a_case = examples(2, by_night=8)
 
 
 @pytest.fixture(scope="module", params=CASES, name="case")
@@ -61,7 +61,7 @@ SLOWER = {
 
 @pytest.mark.grid
 @pytest.mark.parametrize("part", SLOWER)
-@examples(3, by_night=4)
+@examples(2, by_night=4)
 @given(seeds)
 def test_a_slower_part_never_makes_a_step_faster(case, legal_table, part, seed):
     job, machine, traits = case

@@ -65,7 +65,7 @@ def layouts(draw):
 
 
 @given(layouts())
-@examples(150, by_night=5000)
+@examples(60, by_night=5000)
 def test_any_layout_is_read_back_from_its_line(layout):
     cluster = parse_cluster("1x8:h100-sxm")
     line = layout_line(layout, MOE)

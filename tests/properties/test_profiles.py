@@ -132,7 +132,7 @@ def steps(job, table, points):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
-@examples(3, by_night=5)
+@examples(2, by_night=5)
 @given(before=st.floats(0.5, 2.0), slower=SCALES)
 def test_what_is_measured_slower_never_makes_a_step_faster(job, table, kind, before, slower):
     others = [point for name, points in KINDS.items() if name != kind for point in points]

@@ -18,7 +18,7 @@ INNER = Trained(method="frozen", layers=(1, 2))
 
 
 def wanted(make_job, name, runtime, trained):
-    job = make_job(name, "1x4:h100-sxm", 8)
+    job = make_job(name, "1x4:h100-sxm" if name == "small-moe" else "1x2:h100-sxm", 8)
     model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained.model_dump()})
     return job.model_copy(update={"model": model, "runtime": runtime})
 

@@ -24,7 +24,9 @@ from trainplan.planner.work.budget import Unlimited
 pytestmark = pytest.mark.usefixtures("quarters")
 
 ROUNDING = 1 + 1e-9
-HELD = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "cp=1", "vpp=1"))
+HELD = tuple(
+    parse_choice(text, excluded=False) for text in ("pp=2", "cp=1", "vpp=1", "micro_batch_size=1")
+)
 
 
 @pytest.fixture(name="job")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.grids import examples
+from tests.grids import examples, number
 from tests.properties.every_split import branch, memory_of, random_job, random_layouts, within
 from trainplan.costmodel.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.candidates.context import Candidates
@@ -36,7 +36,7 @@ from trainplan.planner.work.budget import Unlimited
 pytestmark = pytest.mark.usefixtures("quarters")
 
 ROUNDING = 1 + 1e-9
-LAYOUTS = 3
+LAYOUTS = number(2, by_night=3)
 """Of one job."""
 MOST = 200
 """Choices of one layout."""

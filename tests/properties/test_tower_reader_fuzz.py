@@ -4,9 +4,10 @@ import copy
 import json
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.properties.test_config_reader_fuzz import VALUES, expect_sane, read
 
 TOWERS = json.loads((Path(__file__).parents[1] / "golden" / "towers.json").read_text())
@@ -14,7 +15,7 @@ CONFIGS = {name: one["config"] for name, one in TOWERS.items()}
 SECTIONS = ("vision_config", "audio_config", "text_config")
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120, by_night=300)
 @given(st.data())
 def test_a_published_file_with_fields_deleted_or_replaced_gives_a_model_or_a_plan_error(data):
     config = copy.deepcopy(CONFIGS[data.draw(st.sampled_from(sorted(CONFIGS)))])

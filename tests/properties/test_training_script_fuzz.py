@@ -4,9 +4,10 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.training_scripts import launch, word
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Request
@@ -55,7 +56,7 @@ def nested(runtime):
 def test_any_configuration_is_read(runtime, name, write):
     reader = next(one for one in READERS if one.runtime == runtime)
 
-    @settings(max_examples=60, deadline=None)
+    @examples(25, by_night=60)
     @given(nested(runtime), st.sampled_from([None, 8]))
     def holds(config, ranks):
         if runtime == "accelerate":

@@ -25,7 +25,7 @@ OPTIONS = {
     },
     "accelerate": {"compile": (None, True), "cp_comm_type": (None, "p2p")},
 }
-DRAWS = number(10, by_night=60)
+DRAWS = number(6, by_night=60)
 DRIVES = {"count": 8, "tb": 4, "read_gb_per_s": 6, "write_gb_per_s": 4}
 (GROUP,) = parse_cluster("2x8:h100-sxm").groups
 HOST = HostSpec(memory_gib=2048, drives=DRIVES)

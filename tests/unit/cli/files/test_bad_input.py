@@ -11,6 +11,9 @@ from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from trainplan.cli.files.disk import LARGEST_FILE_BYTES
 from trainplan.costmodel.presets.presets import preset_config
 
+SHARDED = ("--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1")
+"""Little to search."""
+
 
 def searched(option: str, value: str) -> Outcome:
     return plan("search", *with_value(TINY, option, value))
@@ -382,26 +385,26 @@ def test_the_last_layer_is_not_offloaded(number: int):
 
 
 def test_a_gpu_without_a_fused_core_cannot_be_told_to_have_one():
-    old = with_value(TINY, "--cluster", "1x8:v100-sxm-32gb")
+    old = (*with_value(TINY, "--cluster", "1x8:v100-sxm-32gb"), *SHARDED)
     words = ("--precision", "fp16", "--option", "attention=flash")
     refused(plan("search", *old, *words), "no fused core runs on v100-sxm-32gb")
     assert plan("search", *old, "--precision", "fp16", "--option", "attention=unfused").code == 0
 
 
 def test_a_setting_that_cannot_be_exported_is_refused_or_another_runtime_is_chosen():
-    fused = (*TINY, "--option", "cross_entropy=fused")
+    fused = (*TINY, *SHARDED, "--option", "cross_entropy=fused")
     refused(plan("search", *fused, "--runtime", "megatron-lm"), "does not run cross_entropy=fused")
     done = plan("search", *fused)
     assert done.code == 0, done.err
     assert done.out.splitlines()[1].startswith("runtime megatron-bridge, which")
-    assert "\nruntime" not in plan("search", *TINY, "--option", "cross_entropy=jit").out
+    assert "\nruntime" not in plan("search", *TINY, *SHARDED, "--option", "cross_entropy=jit").out
 
 
 def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():
-    done = plan("search", *TINY, "--option", "moe_dispatcher=deepep")
+    done = plan("search", *TINY, *SHARDED, "--option", "moe_dispatcher=deepep")
     assert done.code == 0, done.err
     assert "moe_dispatcher changes nothing" in done.out
-    assert "changes nothing" not in plan("search", *TINY).out
+    assert "changes nothing" not in plan("search", *TINY, *SHARDED).out
 
 
 def test_an_empty_file_is_called_empty(tmp_path):

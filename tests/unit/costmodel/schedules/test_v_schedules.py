@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.actions import actions_makespan
-from tests.grids import examples
+from tests.grids import examples, some_cases
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.program.dependencies import checked, waves_of
@@ -135,7 +135,7 @@ def test_zb_v_leaves_only_the_way_to_the_last_rank(pp, times):
 
 @pytest.mark.parametrize(
     ("pp", "half", "third"),
-    [(4, 5, 11), (5, 11, 15), (6, 11, 17), (8, 17, 27), (12, 29, 41), (16, 41, 59)],
+    some_cases([(4, 5, 11), (5, 11, 15), (6, 11, 17), (8, 17, 27), (12, 29, 41), (16, 41, 59)], 3),
 )
 def test_less_memory_costs_no_more_time_than_published(pp, half, third):
     """Idle time of 4 p micro batches of equal passes. Source: arXiv:2405.15362, its generator."""
@@ -183,14 +183,14 @@ def test_an_order_comes_to_its_end_where_its_run_does(named, relative, less):
     assert comes_to_its_end(rows, limit - less) == again.complete
 
 
-@pytest.mark.parametrize("pp", range(1, 17))
+@pytest.mark.parametrize("pp", some_cases(range(1, 17), 6))
 def test_a_third_of_the_memory_takes_longer_than_half_of_it(pp):
     assert third_limit(pp) <= half_limit(pp) <= 2 * pp
     half, third = (timed(name, Shape(pp, 2, 2 * pp), order=EQUAL) for name in V_LIMITS)
     assert half.makespan <= third.makespan
 
 
-@examples(10, by_night=60)
+@examples(5, by_night=60)
 @given(shapes(), durations, st.integers(0, 2**32 - 1))
 def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, seed):
     name, shape = named
@@ -203,7 +203,7 @@ def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, 
         np.testing.assert_array_equal(found, written)
 
 
-@examples(10, by_night=60)
+@examples(5, by_night=60)
 @given(shapes(), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed):
     name, (pp, vpp, *_) = named
@@ -213,7 +213,7 @@ def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed
     np.testing.assert_array_equal(*[(one * layers).sum(axis=1) for one in held])
 
 
-@examples(12, by_night=80)
+@examples(6, by_night=80)
 @given(shapes(), durations)
 def test_no_bound_exceeds_the_simulated_time(named, relative):
     name, shape = named
@@ -301,7 +301,7 @@ def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
     assert timed("dualpipe-v", Shape(pp, 2, 3 * pp)).peak_activations.tolist() == [2 * pp + 1] * pp
 
 
-@examples(10, by_night=60)
+@examples(5, by_night=60)
 @given(shapes(("dualpipe-v", "zb-v", "v-half")), st.integers(0, 2**32 - 1), st.integers(0, 5))
 def test_a_pair_sends_both_of_its_outputs_when_both_are_made(named, seed, p2p):
     name, shape = named

@@ -277,8 +277,8 @@ def test_many_spans_are_joined_up_to_the_last_copy_and_lose_no_lane():
 
 
 def test_energy_and_carbon_dioxide_stand_beside_the_money(make_job):
-    job = make_job("llama3-8b", "2x8:h100-sxm", 64)
-    training = job.training.model_copy(update={"tokens": 10**11})
+    job = make_job("small-dense", "1x8:h100-sxm", 64)
+    training = job.training.model_copy(update={"tokens": 10**13})
     cluster = job.cluster.model_copy(update={"kg_co2_per_kwh": 0.4})
     wanted = job.model_copy(update={"training": training, "cluster": cluster})
     options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
