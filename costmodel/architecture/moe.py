@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
-from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from trainplan.costmodel.architecture.layers import Count, FeedForward, Mixer, Size, listed_kinds
 from trainplan.costmodel.spec import Spec
@@ -49,6 +49,8 @@ class MoeSpec(Spec):
     """Groups a token may visit."""
     routed_scaling_factor: PositiveFloat | None = None
     """Factor on the routed output."""
+    router_aux_loss_coef: float | None = Field(default=None, ge=0, le=1)
+    """Weight of the loss that balances the experts, which exports write; null: not stated."""
     num_zero_experts: Count = 0
     """Further choices of the router that return their input, without weights (LongCat)."""
     latent_size: Size | None = None

@@ -19,6 +19,9 @@ ALIKE: Final[Fields] = {
     "shared_expert_intermediate_size": 0,
 }
 """A router over equal experts alone, as the first mixtures have it (Mixtral, gpt-oss)."""
+LOSS_WEIGHTS = ("router_aux_loss_coef", "aux_loss_alpha", "moe_aux_loss_coeff")
+"""Names of one weight. Source: configuration classes of transformers 5 (Qwen3-MoE, Mixtral),
+modelling code of DeepSeek-V2, Megatron Core."""
 OPTIONAL = {
     "moe_intermediate_size": None,
     "scoring_func": "softmax",
@@ -88,9 +91,19 @@ def _normed(config: HfConfig, family: Family) -> bool:
     return config.boolean(name)
 
 
+def _balancing(config: HfConfig, family: Family) -> float | None:
+    """Weight of the loss that balances; null where a bias does, or none is stated."""
+    if config.optional_text("topk_method") == BALANCED_WITHOUT_LOSS:
+        return None
+    values = (config.values.get(name) for name in LOSS_WEIGHTS)
+    known = (x for x in values if isinstance(x, int | float) and not isinstance(x, bool))
+    return next((float(x) for x in known if 0 <= x <= 1), None)
+
+
 READ: Final[Mapping[str, Callable[[HfConfig, Family], object]]] = {
     "shared_expert_intermediate_size": _shared,
     "norm_topk_prob": _normed,
+    "router_aux_loss_coef": _balancing,
     "topk_group": lambda config, _: config.optional_integer("topk_group"),
     "routed_scaling_factor": lambda config, _: config.optional_number(
         alias_of(config, "routed_scaling_factor")

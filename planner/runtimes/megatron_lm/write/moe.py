@@ -97,16 +97,17 @@ def _softmax_first(moe: MoeSpec) -> bool:
 
 
 def _balancing(moe: MoeSpec) -> Iterator[Argument]:
-    """Load balancing; strengths are the published ones and the user's to change.
+    """Load balancing; strengths are the model's own, else published ones, the user's to change.
 
     Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (bias speed 0.001, sequence loss 0.0001);
     Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
     """
+    stated = moe.router_aux_loss_coef
     if moe.router_bias and moe.router_score_function == "sigmoid":
         yield keys.ROUTER_BIAS()
         yield option("model", "--moe-router-bias-update-rate", 0.001)
         yield keys.BALANCING("seq_aux_loss")
-        yield keys.BALANCING_RATE(0.0001)
+        yield keys.BALANCING_RATE(0.0001 if stated is None else stated)
         return
     yield keys.BALANCING("aux_loss")
-    yield keys.BALANCING_RATE(0.01)
+    yield keys.BALANCING_RATE(0.01 if stated is None else stated)

@@ -37,7 +37,14 @@ def _model_notes(model: ModelSpec) -> Iterator[str]:
     if model.activation == "gelu_tanh" and not model.mlp_bias:
         yield "without biases the runtime computes GELU exactly, not with tanh"
     if model.moe:
-        yield "the strength of the experts' load balancing is a published value: yours to change"
+        weight, biased = model.moe.router_aux_loss_coef, model.moe.router_bias
+        usual = "0.0001 of DeepSeek-V3" if biased else "0.01 of Switch Transformer"
+        yield (
+            f"the loss that balances the experts has the model's own weight, {weight:g}"
+            if weight is not None
+            else f"assumed: the loss that balances the experts has the weight {usual}, as the "
+            "model states none: yours to change"
+        )
     if model.moe and not model.moe.router_bias and model.moe.router_score_function == "sigmoid":
         yield "the router has sigmoid scores without balancing bias: an auxiliary loss is used"
     if model.num_nextn_predict_layers:

@@ -236,3 +236,20 @@ def test_a_switch_that_is_not_modelled_is_refused_by_its_name(model_type: str) -
     changes = switches.get(model_type, {"mlp_bias": True})
     with pytest.raises((SpecError, UnsupportedError), match=f"'{next(iter(changes))}'"):
         written(model_type, **changes)
+
+
+@pytest.mark.parametrize(
+    ("stated", "weight"),
+    [
+        ({"router_aux_loss_coef": 0.001}, 0.001),
+        ({"router_aux_loss_coef": 0.0}, 0.0),
+        ({"aux_loss_alpha": 0.003}, 0.003),
+        ({"router_aux_loss_coef": None}, None),
+        ({"router_aux_loss_coef": "much"}, None),
+        ({}, None),
+    ],
+)
+def test_the_weight_of_the_loss_that_balances_is_read(stated: dict, weight: float) -> None:
+    assert written("qwen3_moe", "router_aux_loss_coef", **stated).moe.router_aux_loss_coef == weight
+    biased = {"topk_method": "noaux_tc", **stated}
+    assert written("deepseek_v3", "router_aux_loss_coef", **biased).moe.router_aux_loss_coef is None

@@ -69,7 +69,7 @@ WRITTEN_EXPERTS = """
     num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size
     shared_expert_gate first_k_dense_replace moe_layer_freq router_bias router_bias_is_parameter
     expert_bias router_score_function norm_topk_prob n_group topk_group routed_scaling_factor
-    latent_size
+    latent_size router_aux_loss_coef
 """
 
 

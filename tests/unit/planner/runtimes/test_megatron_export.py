@@ -373,3 +373,15 @@ def test_a_graph_holds_no_router_that_is_recomputed(modules, graphed):
     options = RuntimeOptions(cuda_graph="partial", moe_dispatcher="alltoall")
     config = export(MIXTRAL, ep=8, zero_stage=1, options=options, **recompute)
     assert values(config, "--cuda-graph-modules") == graphed
+
+
+@pytest.mark.parametrize(("model", "usual"), [(MIXTRAL, "0.01"), (DEEPSEEK, "0.0001")])
+@pytest.mark.parametrize("stated", [None, 0.0, 0.001])
+def test_the_loss_that_balances_has_the_weight_of_the_model(model, usual, stated):
+    moe = model.moe.model_copy(update={"router_aux_loss_coef": stated})
+    config = export(model.model_copy(update={"moe": moe}), ep=8)
+    weight = float(usual) if stated is None else stated
+    assert [float(one) for one in values(config, "--moe-aux-loss-coeff")] == [weight]
+    (note,) = [one for one in config.notes if "loss that balances the experts" in one]
+    assert note.startswith("assumed: " if stated is None else "the loss")
+    assert f"{weight:g}" in note
