@@ -372,7 +372,7 @@ def test_a_template_and_a_model_exclude_each_other():
         *(("catalog", "gpus", name) for name in gpu_names()),
         ("catalog", "models", "deepseek-v3"),
         ("doctor",),
-        ("search", *with_value(TINY, "--model", "qwen3-30b-a3b"), "--top", "100"),
+        ("search", *with_value(TINY, "--model", "qwen3-30b-a3b"), "--fix", "pp=1", "--top", "100"),
         ("search", *with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")),
         ("estimate", *LLAMA, "--layout", "tp=2,pp=16,vpp=5,sp=true,mbs=2,offload=0.5"),
     ],
@@ -418,11 +418,12 @@ def test_the_keys_of_json_are_frozen(tmp_path: Path):
     """Public: a key is never renamed or removed within a schema version."""
     infeasible = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
     moe = (*with_value(TINY, "--model", "deepseek-v2-lite"), "--fix", "tp=1", "--fix", "pp=1")
+    held, safe = (*LLAMA, "--fix", "tp=4", "--fix", "pp=4"), ("--search-options", "safe", "--json")
     layout = "pp=8,dp=1,recompute=full"
     runs = sample(tmp_path / "runs.jsonl")
     documents = {
-        "search": keys(plan("search", *LLAMA, "--json").json),
-        "search, mixture of experts": keys(plan("search", *moe, "--json").json),
+        "search": keys(plan("search", *held, *safe).json),
+        "search, mixture of experts": keys(plan("search", *moe, *safe).json),
         "search, nothing fits": keys(plan("search", *infeasible, "--json").json),
         "estimate": keys(plan("estimate", *TINY, "--layout", layout, "--json").json),
         "check": keys(plan("check", "--json", "--", *LAUNCH).json),

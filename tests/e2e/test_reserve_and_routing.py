@@ -16,7 +16,8 @@ LAYOUT = ("--layout", "ep=8,dp=8,mbs=1")
 
 def test_a_reserve_is_told_with_its_price_and_kept_in_the_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    outcome = plan("search", *TINY, "--reserve", "60GiB", "--output", path)
+    held = ("--fix", "pp=1", "--fix", "cp=1")
+    outcome = plan("search", *TINY, *held, "--reserve", "60GiB", "--output", path)
     assert outcome.code == 0
     words = " ".join(outcome.out.split())
     assert "60.0 GiB of every GPU reserved" in words

@@ -22,12 +22,12 @@ SIMUMAX = ROOT / "tests" / "replay" / "simumax_b200.json"
 PIPELINE = ("--fix", "pp=4", "--fix", "vpp=1", "--top", "2", "--search-options", "none")
 QUICK = ("--top", "2", "--search-options", "none")
 LAUNCH = (
-    *("torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", "--num-layers", "12"),
+    *("torchrun", "--nproc_per_node", "2", "pretrain_gpt.py", "--num-layers", "12"),
     *("--hidden-size", "768", "--num-attention-heads", "12", "--seq-length", "1024"),
     *("--max-position-embeddings", "1024", "--vocab-size", "50257", "--mock-data"),
     *("--tokenizer-type", "NullTokenizer", "--micro-batch-size", "1", "--bf16"),
     *("--global-batch-size", "64", "--train-iters", "10", "--lr", "1e-4"),
-    *("--tensor-model-parallel-size", "8"),
+    *("--tensor-model-parallel-size", "2"),
 )
 MACHINE = {"schema": "trainplan/simulated-machine/v1", "own_spread": 0.05}
 

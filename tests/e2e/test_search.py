@@ -15,12 +15,15 @@ from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions import best_plan as answer
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
+SAFE = ("--search-options", "safe")
+"""As the command and Python search where nothing is stated."""
+
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     """What is printed of a job, and the file of its plan."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    outcome = plan("search", *SMALLER, "--json", "--output", path)
+    outcome = plan("search", *SMALLER, *SAFE, "--json", "--output", path)
     assert outcome.code == 0, outcome.err
     return outcome, path
 
@@ -105,7 +108,7 @@ BEHIND_VERBOSE = (
 
 
 def test_the_first_screen_is_short_and_the_rest_comes_with_verbose():
-    held = (*SMALLER, "--memory-margin", "0.05")
+    held = (*SMALLER, *SAFE, "--memory-margin", "0.05")
     short, long = (plan("search", *held, *more).out for more in ((), ("--verbose",)))
     before = short[: short.index("\n #")].splitlines()
     assert len(before) <= 28
@@ -139,7 +142,7 @@ def test_json_is_the_plan_and_nothing_else(answered: tuple[Outcome, Path]):
 
 
 def test_the_command_and_the_python_interface_agree():
-    outcome = plan("search", *TINY, "--json")
+    outcome = plan("search", *TINY, *SAFE, "--json")
     assert outcome.err == ""
     job, layout = chosen_from_json(outcome.out)
     assert isinstance(job, Job)

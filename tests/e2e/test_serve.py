@@ -39,6 +39,8 @@ LAUNCH = (
     "--vocab-size 50257 --mock-data --tokenizer-type NullTokenizer --micro-batch-size 1 --bf16 "
     "--global-batch-size 64 --train-iters 10 --lr 1e-4 --tensor-model-parallel-size 8"
 )
+ON_TWO = LAUNCH.replace("node 8", "node 2").replace("parallel-size 8", "parallel-size 2")
+"""The same on fewer GPUs."""
 LIMITS = Limits(
     time_limit_s=60, most_time_s=600, calls=2, input_bytes=4_000_000, output_bytes=500_000
 )
@@ -88,22 +90,22 @@ def without_seconds(document):
 def test_every_tool_answers_as_its_command(stdio, tmp_path):
     path = tmp_path / "plan.json"
     expected = plan("search", *TINY, "--output", path, "--json").json
-    found = stdio("search", **JOB)
+    found = stdio("search", **JOB, search_options="none")
     assert without_seconds(found.structured_content) == without_seconds(expected)
     first = found.content[0].text
     assert "a step" in first.splitlines()[1]
     assert "Kept as plan-1" in first
 
     launch = tmp_path / "launch.sh"
-    launch.write_text(LAUNCH)
+    launch.write_text(ON_TWO)
     cases = [
         ("estimate", {**JOB, "layout": "tp=2"}, ("estimate", *TINY, "--layout", "tp=2")),
         ("compare", {"first": "plan-1", "second": expected}, ("compare", path, path)),
         ("why_not", {"plan": "plan-1", "layout": "tp=8"}, ("why-not", path, "--layout", "tp=8")),
         (
             "sweep",
-            {"plan": "plan-1", "vary": ["gpus=4,8"]},
-            ("sweep", path, "--vary", "gpus=4,8"),
+            {"plan": "plan-1", "vary": ["gpus=2,4"]},
+            ("sweep", path, "--vary", "gpus=2,4"),
         ),
         (
             "replan",
@@ -119,8 +121,8 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
         ("schema", {"document": "replan-request"}, ("schema", "replan-request")),
         (
             "check",
-            {"script": LAUNCH, "cluster": "1x8:l4"},
-            ("check", launch, "--cluster", "1x8:l4"),
+            {"script": ON_TWO, "cluster": "1x2:l4"},
+            ("check", launch, "--cluster", "1x2:l4"),
         ),
     ]
     for tool, arguments, words in cases:
@@ -128,7 +130,7 @@ def test_every_tool_answers_as_its_command(stdio, tmp_path):
         typed = json.dumps(plan(*words, "--json").json).replace(f"{tmp_path}/", "")
         assert json.loads(json.dumps(answer.structured_content)) == json.loads(typed), tool
         assert answer.content[0].text
-    explained = stdio("explain", plan="plan-1", time_limit=1)
+    explained = stdio("explain", plan="plan-1", time_limit=0.1)
     assert explained.structured_content["schema"] == "trainplan/explain/v1"
     assert explained.content[0].text.startswith(explained.structured_content["verdict"])
     assert set(TOOLS) == {"search", "explain", "report", *(tool for tool, _, _ in cases)}
@@ -343,8 +345,9 @@ def test_parts_of_an_answer_are_given_without_another_search():
     async def both():
         planner = Planner(LIMITS, readable=(), workers=1)
         async with Client(server_of(planner), mode="legacy") as client:
-            whole = await client.call_tool("search", {**JOB, "top": 2})
-            part = await client.call_tool("search", {**JOB, "top": 2, "parts": ["best.layout"]})
+            wanted = {**JOB, "top": 2, "search_options": "none"}
+            whole = await client.call_tool("search", wanted)
+            part = await client.call_tool("search", {**wanted, "parts": ["best.layout"]})
         return whole, part
 
     whole, part = anyio.run(both)

@@ -12,7 +12,7 @@ from mcp import Client
 
 from tests.e2e.command import TINY, plan, with_value
 from tests.e2e.test_serve import JOB as ON_EIGHT
-from tests.e2e.test_serve import LAUNCH, LIMITS
+from tests.e2e.test_serve import LIMITS, ON_TWO
 from trainplan.cli.serve.fields import Inline
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
@@ -70,7 +70,6 @@ CONTENTS = {
 """Of the file that an argument names: before and after a change of it."""
 KEPT_SHORT = {"time_limit": 0.1}
 ENGINE = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
-ON_TWO = LAUNCH.replace("node 8", "node 2").replace("parallel-size 8", "parallel-size 2")
 ARGUMENTS = {
     "search": {**JOB, **KEPT_SHORT, "fix": ["pp=1", "recompute=none"], "packing": None},
     "estimate": {**JOB, "layout": "tp=1"},

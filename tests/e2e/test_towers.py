@@ -71,6 +71,6 @@ def test_a_tower_apart_is_told_and_not_exported(wanted, tmp_path):
         refused = plan(*command, "--output-dir", tmp_path / "x")
         assert refused.code != 0
         assert f"{file}: no launch files are written for a tower on GPUs of its" in refused.err
-    explained = plan("explain", file)
+    explained = plan("explain", file, "--time-limit", "0.1")
     assert explained.code == 0
     assert "this version" not in explained.err, "its numbers are those of this version"

@@ -52,6 +52,13 @@ def simulated(tmp_path: Path, written: Path):
     return run
 
 
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """Nobody imports torch to count them."""
+    for module in ("launches", "question"):
+        monkeypatch.setattr(f"trainplan.cli.trials.{module}.num_gpus", lambda: 0)
+
+
 def events(outcome) -> list[dict]:
     assert outcome.code == 0, outcome.err
     return [json.loads(line) for line in outcome.out.splitlines()]
@@ -117,6 +124,7 @@ def test_a_loaded_machine_is_reported_and_its_first_two_run_again(simulated, tmp
     assert all(one["spread_fraction"] > 0.05 for one in outcomes)
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_a_busy_machine_is_reported_before_trials_as_in_a_profile(monkeypatch, capsys):
     monkeypatch.setattr("trainplan.profiler.host.probe.usable_cores", lambda: 4)
     for used, stated in ((0.1, False), (3.2, True)):
@@ -169,6 +177,7 @@ def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -238,9 +247,8 @@ def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
     assert last["best"]["measured_step_time_s"] > 0
 
 
-def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainplan.cli.trials.launches.num_gpus", lambda: 0)
-    monkeypatch.setattr("trainplan.cli.trials.question.num_gpus", lambda: 0)
+@pytest.mark.usefixtures("no_gpu")
+def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path):
     wanted = ("--model", TINY[1], "--cluster", "1x2:h100-sxm", "--nproc", "2")
     folder = tmp_path / "tuned"
     stated = plan("tune", *wanted, "--precision", "bf16", "--output-dir", folder)
@@ -248,6 +256,7 @@ def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path, monkeypatch):
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_a_runtime_whose_code_is_not_run_is_not_tuned_in_processes(tmp_path):
     wanted = ("--nproc", "2", "--runtime", "deepspeed", "--output-dir", tmp_path / "tuned")
     refused(plan("tune", *TINY, *wanted), "deepspeed", "--launcher")

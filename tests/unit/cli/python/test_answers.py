@@ -67,7 +67,7 @@ def test_other_verbs_share_the_types_of_their_keywords():
 
 
 def test_a_page_is_what_the_terminal_prints(found):
-    page = typed("search", *TINY).out
+    page = typed("search", *TINY, "--search-options", "safe").out
     assert without_seconds(f"{found}\n") == without_seconds(page)
 
 
