@@ -29,7 +29,7 @@ class FittedScalar(Spec):
     high: NonNegativeFloat
     """Upper end of that range."""
     identified: bool
-    """The runs tell it apart from the others; if not, it is left at the value that changes
+    """The runs separate it from the others; if not, it is left at the value that changes
     nothing."""
 
     @model_validator(mode="after")
@@ -156,14 +156,14 @@ class Outcome(Spec):
     steps: NonNegativeInt = 0
     """Steps that were timed."""
     spread_fraction: NonNegativeFloat | None = None
-    """Half of those lie within this part of their median; null: the run does not say."""
+    """Half of those lie within this part of their median; null: the run does not state it."""
 
     peak_reserved_bytes: NonNegativeFloat | None = None
-    """Device memory of the fullest rank that reports it; null: the run does not say."""
+    """Device memory of the fullest rank that reports it; null: the run does not state it."""
     seconds: NonNegativeFloat = 0.0
     """From the start of the launch to its end."""
     log: str | None = None
-    """File that has what the processes said; of a tuning run, below its folder."""
+    """File with the output of the processes; of a tuning run, below its folder."""
 
     @classmethod
     def of_steps(cls, times: Sequence[float]) -> Self:

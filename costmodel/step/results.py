@@ -74,7 +74,7 @@ class RankMemory:
     overheads_bytes: float
     """Context, communicators and what the allocator reserves beyond the peak."""
     cached_bytes: float = 0.0
-    """What the allocator keeps beside that, and gives back before a run fails; in no sum here."""
+    """What the allocator keeps in addition, and gives back before a run fails; in no sum here."""
 
     @classmethod
     def of_row(cls, table: MemoryTable, row: int, pp: int) -> tuple[RankMemory, ...]:

@@ -39,9 +39,9 @@ class RankingGroup:
     """Rank correlation of predicted and measured step times: 1 is the right order."""
     regret_fraction: float
     """Measured time of the layout the model would pick over the best measured, minus one; of those
-    that it prices alike, of the slowest."""
+    of the same price, of the slowest."""
     near_ties: int
-    """Layouts that the model cannot tell from the one it picks, with it."""
+    """Layouts that the model cannot rank against the one it picks, with it."""
     regret_by_evidence_fraction: float
     """Regret of the first of these as a search lists them: inside what was measured, then by time.
     """
@@ -62,7 +62,7 @@ class RankingSize:
     mean_regret_fraction: float
     """Mean regret of the layout the model picks."""
     mean_near_ties: float
-    """Mean number of layouts that it cannot tell from that one, with it."""
+    """Mean number of layouts that it cannot rank against that one, with it."""
     mean_regret_by_evidence_fraction: float
     """Mean regret of the first of these as a search lists them."""
     mean_regret_after_ties_fraction: float

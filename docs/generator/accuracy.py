@@ -1,7 +1,7 @@
 """Writes docs/accuracy.md, its pictures, figures, intervals and table of runs from published runs.
 
-python docs/generator/accuracy.py            write both, and say which figures moved
-python docs/generator/accuracy.py --check    say what is out of date or worse, exit code 1 if any is
+python docs/generator/accuracy.py            write both, and list the figures that moved
+python docs/generator/accuracy.py --check    list what is out of date or worse, exit code 1 then
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIGURES = ROOT / "tests" / "golden" / "accuracy.json"
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number the project stands for."""
+    """One number that the project publishes."""
 
     value: float
     tolerance: float

@@ -60,7 +60,7 @@ def _text(parts: Sequence[tuple[str, Sequence[float]]]) -> str:
 ## Near other runs, and far from them
 
 A plan names the nearest published runs and warns where it leaves what was measured
-([how](explanation/search.md#evidence-and-proof)). Here every run is asked how far it is from
+([how](explanation/search.md#evidence-and-proof)). Here every run is compared by how far it is from
 the runs of all other sources:
 
 {table(("scored runs", "runs", "median", "mean"), cells)}

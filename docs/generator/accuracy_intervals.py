@@ -1,4 +1,4 @@
-"""Do the intervals hold, of sources that nobody fitted: for docs/accuracy.md."""
+"""Do the intervals hold, of held-out sources: for docs/accuracy.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainplan.costmodel.validate.scores import Scores
 
 HEAD = ("runs", *SIDES)
 FEWEST, LONG = 15, 16384
-"""Runs of a kind that is told, and tokens of a long sequence."""
+"""Runs of a kind that is listed, and tokens of a long sequence."""
 GROUPS: Mapping[str, Callable[[Residual], str]] = {
     "runtime": lambda one: one.row.run.runtime,
     "GPU": lambda one: gpu_called(one.row.run.cluster.gpu) or "",
@@ -30,11 +30,11 @@ GROUPS: Mapping[str, Callable[[Residual], str]] = {
         f"{'from' if one.row.job.training.seq_length >= LONG else 'below'} 16k tokens"
     ),
 }
-"""What a reader may ask of a run that is theirs."""
+"""What a reader may need of a run of theirs."""
 
 
 def summary(found: Scores, residuals: Sequence[Residual]) -> Iterator[Row]:
-    """The headline: fitted, and each source judged without it; every run counts alike."""
+    """The headline: fitted, and each source scored without it; every run counts the same."""
     if found.coverage:
         yield (
             "measured steps inside the 80 % interval",
@@ -52,24 +52,24 @@ def section(residuals: Sequence[Residual]) -> str:
     return f"""\
 ## The interval
 
-The interval that is printed beside every step time is meant to hold 80 of 100 measured steps of a
-source that nobody fitted: what a reader has, so that of known sources it holds somewhat more.
+The interval that is printed after every step time is meant to hold 80 of 100 measured steps of a
+held-out source: what a reader has, so that of known sources it holds somewhat more.
 Errors of one source go together, so a source is what is counted, and the fewer of them measured
 runs like yours (GPU, precision, runtime and kind), the wider it is
 ([how](explanation/constants.md#the-interval-of-a-step-time)): {measured.count(1)} of
 {len(measured)} such regimes rest on one source. Where none did, it is of
 the kind alone, and depends on what the constants of the GPU rest on: fits of its own, of another
-GPU that stands in, or assumptions:
+similar GPU, or assumptions:
 
 {table(("of no published run", "fits of its own", "a stand-in", "assumed"), _ends())}
 
-**With their source left out of constants and widths alike, {percent(every.inside_fraction)} of the
+**With their source left out of both constants and widths, {percent(every.inside_fraction)} of the
 runs are inside.** A source is nearly all inside or far less (sources of fewer than eight runs are
 *other*):
 
 {table(("source left out", *HEAD), _rows([every, *sources]))}
 
-The same runs by what they are, where at least {FEWEST} are alike:
+The same runs by what they are, where at least {FEWEST} are such runs:
 
 {table(("source left out", *HEAD), _rows(_by_group(residuals, widened)))}"""
 

@@ -17,7 +17,7 @@ HEADLINES = ("figure", "fitted", "source left out")
 KINDS = {"dense models": False, "mixtures of experts": True}
 MOST_LEARNT, LITTLE_LEARNT, LEAST_LEARNT = 0.5, 0.1, 0.01
 """From the first on a number is more of the runs than of its prior, below the second it rests on
-that, and below the last it is not told."""
+that, and below the last it is not listed."""
 
 
 def headline(rows: Sequence[TimedRow]) -> str:
@@ -27,7 +27,7 @@ def headline(rows: Sequence[TimedRow]) -> str:
 
 
 def headline_text(rows: Sequence[TimedRow], left: Sequence[TimedRow]) -> str:
-    """How far off step times are of what was fitted, and of what nobody here had seen."""
+    """How far off step times are of what was fitted, and of what was held out."""
     experts = headline([row for row in left if row.job.model.moe])
     return (
         f"{len(rows):,} published runs: {headline(rows)} off on the runs it was fitted to, "
@@ -75,7 +75,7 @@ def section(found: Json | None, rows: Sequence[TimedRow]) -> str:
 {title}
 
 The constants fitted anew without one source, and that source predicted with them: what a machine
-and software that nobody has fitted can expect. What its authors measured of kernels is forgotten,
+and software that were not fitted can expect. What its authors measured of kernels is forgotten,
 too. `examples/accuracy/fit.py` computes it.
 
 {table(("source left out", "runs", "median error"), medians)}
@@ -84,7 +84,7 @@ too. `examples/accuracy/fit.py` computes it.
 
 
 def _fitted(found: Json, rows: Sequence[TimedRow]) -> str:
-    """How many numbers there are, what the runs say of them, and which rest on one source."""
+    """How many numbers there are, what the runs show of them, and which rest on one source."""
     counts, constants = found.get("fitted"), found["constants"]
     if counts is None:
         return ""
@@ -121,7 +121,7 @@ factors of these speeds.
 
 {table(head, cells)}
 
-The runs say less than {percent(LEAST_LEARNT, 0)} of {len(still)} more:
+The runs determine less than {percent(LEAST_LEARNT, 0)} of {len(still)} more:
 {", ".join(f"`{name}`" for name in sorted(still))}."""
 
 

@@ -22,8 +22,8 @@ def section(one_step: OneSteps | None, held_out: Json | None) -> str:
 The speed that `plan calibrate` takes from one measured step divides the prediction of another
 layout, on the same GPU, precision, runtime and source; a run counts with the median over all such
 partners. *Model*: the step was of the same model and sequence length; *family*: of that or another
-model of its family; *other*: of another family. A step says most of its own model; of other
-families it says something only where the machine was not among those fitted.
+model of its family; *other*: of another family. A step corrects its own model most; other families
+only where the machine was not among those fitted.
 
 {_table(asdict(one_step))}
 
@@ -34,7 +34,7 @@ def _held_out(found: Json | None) -> str:
     if found is None or "one_step" not in found:
         return ""
     return f"""\
-The same with constants that never saw the source, as on a machine that nobody has fitted:
+The same with constants that never saw the source, as on a machine that was never fitted:
 
 {_table(found["one_step"])}"""
 

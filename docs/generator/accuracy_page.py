@@ -67,7 +67,7 @@ def _opening(findings: Findings) -> str:
 
 Every number of this page but those of other tools is computed from runs that other people measured
 and published ([the data](../examples/accuracy/README.md)); a test fails when it is not what the
-model says.
+model gives.
 `plan validate` prints the same tables for
 [your own runs](how-to/check-the-model-against-your-runs.md).
 
@@ -75,7 +75,7 @@ An error is predicted / measured - 1: *bias* is its median, *median* and *mean* 
 The headline is the mean over the sources of their median errors, sources with fewer than 8 runs
 counted as one, so that no source with many runs decides alone. Three warnings:
 
-* **Expect what the column *source left out* says**, of
+* **Expect the column *source left out***, of
   [fits that had not seen the source](#one-source-left-out): constants were fitted on these runs.
 * **Published runs are mostly well tuned.** Bad layouts are rare here, except in the
   [layout study](#the-order-of-layouts), which measured them on purpose.
@@ -135,7 +135,7 @@ def _verdicts(verdicts: Verdicts) -> str:
     return f"""\
 ### What fits
 
-{verdicts.labels} labels say whether a layout fitted; {verdicts.answered} of them could be priced,
+{verdicts.labels} labels state whether a layout fitted; {verdicts.answered} of them could be priced,
 by what `plan search` takes: a chance to fit of {percent(FIT_CHANCE, 0)}. Many are derived: a
 measured peak, held against another memory size.
 

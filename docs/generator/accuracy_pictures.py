@@ -1,4 +1,4 @@
-"""The pictures of docs/accuracy.md: predicted beside measured steps, errors by source and by kind.
+"""The pictures of docs/accuracy.md: predicted against measured steps, errors by source and by kind.
 
 Each SVG holds its own numbers as text (`Description`), so that a check needs no drawing library and
 no library's version matters. Ink follows the reader's light or dark scheme.
@@ -30,7 +30,7 @@ SCHEMES = (
     "</style>"
 )
 COLOURS = ("#3b82c4", "#d97706", "#2a9d6f", "#a463c9")
-"""Told apart by colour-blind readers, at least 3 : 1 on white and on the dark page of the site."""
+"""Distinct for colour-blind readers, at least 3 : 1 on white and on the dark page of the site."""
 FIFTH = "#d6457a"
 MARKERS = ("o", "s", "^", "D")
 WIDTH = 560

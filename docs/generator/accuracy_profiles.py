@@ -124,7 +124,7 @@ what its authors measured of the speed of products, too.
 
 {table(head, rows)}
 
-A part that was measured alone counts beside the catalog's as its evidence merits
+A part that was measured alone counts with the catalog's by its evidence
 ([how](explanation/constants.md#measured-parts-and-the-catalog)): little where the constants were
 fitted on runs of that GPU, most of the way where they were not, alone where the catalog has
 nothing. So a profile changes little of what was fitted on these very runs, and repairs most of
@@ -134,12 +134,12 @@ What the profiles do not hold:
 
 * SimuMax timed single operations in a loop on the same operands. Products and attention of a
   training step are slower than that by some per cent; the error is largest with tensor
-  parallelism. Its collectives and streams are lines of its own, whose points nobody has.
+  parallelism. Its collectives and streams are lines of its own, whose points are not published.
 * Of GH200 only layers of OPT-350M are known; what GPT-Neo 2.7B does on it is extrapolated. Half of
   the error is in one run of it, a single sequence through the pipeline. The program that ran it has
   no output projection: its pipeline ends with a norm (eth-easl/sailor@cf2c8e3c
-  `megatron/model/gpt_neo_model.py`). The records do not say so, and a projection is priced: 3.5 %
+  `megatron/model/gpt_neo_model.py`). The records do not state it, and a projection is priced: 3.5 %
   of those steps with micro batches of 4.
-* Of Mist's A10G the catalog has the very products and collectives of the profile, so that it says
+* Of Mist's A10G the catalog has the very products and collectives of the profile, so that it shows
   nothing new. On both of Mist's machines tensor-parallel layers were timed in one group on an idle
   node, whose PCIe switches a job's groups share: no level is taken from them."""

@@ -30,7 +30,7 @@ from trainplan.planner.evidence.shape import Setup, shape_of
 
 @dataclass(frozen=True)
 class Tie:
-    """A layout the model cannot tell from the one it picks, and what may speak for it."""
+    """A near-tie of the layout that the model picks, and what may favour it."""
 
     row: TimedRow
     inside: bool
@@ -97,20 +97,20 @@ def section(found: Scores) -> str:
 
 Runs of one model on one machine with one batch, sequence, precision and runtime, in at least three
 layouts. *Regret*: how much slower than the best measured layout the one is that the model would
-pick, and of layouts that it prices alike the slowest; *Spearman*: correlation of the ranks.
+pick, and of layouts of the same price the slowest; *Spearman*: correlation of the ranks.
 
 {ranking_table(found.ranking)}
 
 The more layouts, the more can be lost: {few} of the {len(order_of)} groups have
 {FEWEST_LAYOUTS} or {FEW - 1} layouts and prove little. *Near-ties* are the layouts that the model
-cannot tell from the one it picks, with it. *By evidence*: regret of the first of them where those
-inside what other sources measured come first, then by time. *All measured*: of who measures them
-and takes the fastest.
+cannot rank against the one it picks, with it. *By evidence*: regret of the first of them where
+those inside what other sources measured come first, then by time. *All measured*: of who measures
+them and takes the fastest.
 
 {table(("layouts", *SIZES_HEAD), sizes_rows(found.ranking))}
 
-Pairs are left out: those of GPT3-175B are of two releases of NeMo, which run equal layouts 2 to 6 %
-apart.
+Pairs are left out: those of GPT3-175B are of two releases of NeMo, whose steps of equal layouts
+differ by 2 to 6 %.
 
 The layout study is the {study.n} multi-node runs of vTrain, bad layouts included: mean error
 {percent(study.mean_fraction)}, mean rank correlation {order.mean_spearman:.2f}, mean regret

@@ -23,7 +23,7 @@ def table(head: Row, rows: Iterable[Row]) -> str:
 def errors_table(
     title: str, groups: Iterable[Errors], left_out: Iterable[Errors] | None = None
 ) -> str:
-    """One row per group; beside it its median where fits had not seen the sources of its runs."""
+    """One row per group, with its median where the sources of its runs were held out."""
     if left_out is None:
         return table((title, *ERRORS_HEAD), _errors_rows(groups))
     medians = {one.name: percent(one.median_fraction) for one in left_out}

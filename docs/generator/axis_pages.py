@@ -45,7 +45,7 @@ def _search(axis: Axis) -> str:
 
 
 def rules_page() -> Lines:
-    """Every rule: name, what it says, what it reads, where it comes from."""
+    """Every rule: name, text, what it reads, where it comes from."""
     yield from ("# Rules", "")
     yield "A layout is legal when it breaks none of these. `plan search` counts refused layouts by"
     yield "the first rule they break; `--fix` and `--exclude` add rules of your own, and `memory`"

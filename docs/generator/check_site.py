@@ -1,6 +1,6 @@
 """Does every link of the built site lead somewhere, and does the site need no network?
 
-python docs/generator/check_site.py site     say what is wrong, exit code 1 if anything is
+python docs/generator/check_site.py site     print what is wrong, exit code 1 if anything is
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_TEXT = frozenset({"pre", "code", "script", "style", "math"})
 
 @dataclass
 class Read(HTMLParser):
-    """What a page names, links to, fetches and says."""
+    """What a page names, links to, fetches and states."""
 
     anchors: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)

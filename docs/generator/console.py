@@ -50,10 +50,10 @@ def replayed(page: str) -> str:
 
 @contextlib.contextmanager
 def _searched_once() -> Iterator[None]:
-    """Commands of all pages that ask the same without a time limit share one search.
+    """Commands of all pages with the same question and no time limit share one search.
 
-    Those that state none have none, and tell no progress: pages depend on no machine. They take one
-    core: to share a search costs a third more of the two that `.ci/run` has.
+    Those that state none have none, and print no progress: pages depend on no machine. They take
+    one core: to share a search costs a third more of the two that `.ci/run` has.
     """
     plain = questions.search
     gc.set_threshold(COLLECTED_EVERY)  # as in a process of `plan`
@@ -65,7 +65,7 @@ def _searched_once() -> Iterator[None]:
         measured: Measured = NOTHING,
         workers: Workers = ALONE,
     ) -> Plan | Infeasible:
-        """The answer of the first command that asked."""
+        """The answer of the first command of that question."""
         limited = budget is not None and budget.seconds_left() < math.inf
         if limited or measured != NOTHING:
             return plain(job, options, budget, measured, workers)

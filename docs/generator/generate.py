@@ -212,7 +212,7 @@ def json_page() -> Lines:
     yield "`plan search --json` and `--output` write a document of schema"
     yield f"`{PlanDocument.SCHEMA}`. Keys are never renamed or removed within a version; new ones"
     yield "may appear. Every document states the `trainplan_version` that wrote it; older ones lack"
-    yield "the key and are read alike. Seconds end in `_s`,"
+    yield "the key and are read the same. Seconds end in `_s`,"
     yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
     yield "`plan schema` lists all documents, and prints the JSON Schema of each."
     yield ""
@@ -282,7 +282,7 @@ def _tune_sections() -> Lines:
     """Keys of `plan tune --json`."""
     yield from ("## plan tune --json", "")
     yield "One event a line while it runs; the last one is `finished`. `plan.json` of its folder"
-    yield "has that as `tuned`, beside the keys of a plan."
+    yield "has that as `tuned`, with the keys of a plan."
     for path, text, owner in TUNE_SECTIONS:
         rows = [*_fields(owner)]
         yield from (f"### {path}", "", text, "", *table(("key", "meaning"), rows))

@@ -1,4 +1,4 @@
-"""Headlines that are commands: published figures beside what `plan` answers on its command line.
+"""Headlines that are commands: published figures against what `plan` answers on its command line.
 
 `headline_commands.toml` has, for each figure, the command, the number of its JSON document that is
 compared (a path of keys), perhaps a second command that it is divided by, and the published value.

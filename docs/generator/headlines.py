@@ -1,4 +1,4 @@
-"""The page docs/headlines.md: published results the model is asked for, reached or not."""
+"""The page docs/headlines.md: published results the model is compared with, reached or not."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _held(headline: Headline, errors: Mapping[str, float]) -> Headline:
 
 
 def page(found: Iterable[Headline], accuracy: str) -> str:
-    """The Markdown page; `accuracy` says how far off the model is over all published runs."""
+    """The Markdown page; `accuracy` states how far off the model is over all published runs."""
     found = tuple(found)
     parts = (HEAD, _opening(found, accuracy), *map(_section, found), WITHOUT_FIGURE)
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -110,13 +110,13 @@ def _opening(found: Iterable[Headline], accuracy: str) -> str:
 
 **{reached} of {every} published figures are reached within their tolerance.**
 
-Results that publications are known for, and what the model says of the same machine, model and
-layout. Each tolerance was chosen before the comparison. Where the model misses it the table says
-**no** and the lines below it say why. A test fails when a figure without such a line is missed, and
-when the error of a missed one moves by more than {percent(DRIFT)} of the larger of the two. The
-last figures are answers of the commands printed above them, run in `examples/headlines`. The
-constants were fitted on some of these runs: this page shows what is reproduced, not what can be
-foretold. [How accurate the estimates are](accuracy.md) says that, over
+Results that publications are known for, and what the model gives for the same machine, model and
+layout. Each tolerance was chosen before the comparison. Where the model misses it the table has
+**no** and the lines below it have the reason. A test fails when a figure without such a line is
+missed, and when the error of a missed one moves by more than {percent(DRIFT)} of the larger of the
+two. The last figures are answers of the commands printed above them, run in `examples/headlines`.
+The constants were fitted on some of these runs: this page shows what is reproduced, not what can be
+foretold. [How accurate the estimates are](accuracy.md) states it, over
 {accuracy}.
 Where a publication does not state an input, the text names what is assumed.
 

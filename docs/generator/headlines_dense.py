@@ -69,7 +69,7 @@ def _throughputs(rows: dict[str, MeasuredRun]) -> Iterator[Figure]:
 
 WHY_NOT_18B = """\
 The planner prefers less tensor parallelism and an interleaved pipeline of a few ranks; the data
-hold no run of such a layout to judge by."""
+hold no run of such a layout to check it."""
 
 
 def _published_place(name: str, run: MeasuredRun) -> Figure:

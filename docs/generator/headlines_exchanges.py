@@ -17,7 +17,7 @@ from trainplan.costmodel.step import price
 NODE = 8
 WHY_NOT_FAIRSEQ = """\
 Tutel is compared with Fairseq's dispatch, whose dense products of one-hot tensors are no kernel of
-the model, and splits the exchange to run it beside the products."""
+the model, and splits the exchange to overlap it with the products."""
 WHY_NOT_HETU = """\
 Bytes between nodes are as many in two steps as in one, and an exchange of 32 MiB a rank is all
 bytes here: two steps win below 1.4 MiB. The publication's one step reaches less of the NIC."""
@@ -39,8 +39,8 @@ def exchanges(runs: Runs) -> Headline:
 one step. Assumed are 16,384 tokens a GPU, two experts on each, top 2, 2,048 wide, fp16.
 
 *HetuMoE*: Nie et al., [arXiv:2203.14685](https://arxiv.org/abs/2203.14685): two steps over one on
-8 nodes of 8 GPUs with one NIC of 100 Gb/s: V100 over PCIe stand for the TITAN RTX, batch 8 of 1,024
-tokens, 2,048 wide, top 1, 16 bits.
+8 nodes of 8 GPUs with one NIC of 100 Gb/s: V100 over PCIe are taken for the TITAN RTX, batch 8 of
+1,024 tokens, 2,048 wide, top 1, 16 bits.
 
 *PPMoE*: Chen et al., [arXiv:2304.11414](https://arxiv.org/abs/2304.11414): experts of one tensor
 group over experts across nodes, by direction: a layer of 64 experts, 4,096 wide, top 1, on 64 V100

@@ -1,4 +1,4 @@
-"""A published figure beside the model's, and the published runs such figures are taken from."""
+"""A published figure against the model's, and the published runs such figures are taken from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PLACES = 10
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One published number and what the model says."""
+    """One published number and the model's."""
 
     what: str
     published: float
@@ -70,7 +70,7 @@ class Figure:
 
     @property
     def reached(self) -> bool:
-        """Does the model say what was published?"""
+        """Does the model give what was published?"""
         if self.test == "sign":
             return self.predicted * self.published > 0
         if self.test == "range":
@@ -145,7 +145,7 @@ class Runs:
 
 
 def estimates(runs: Sequence[MeasuredRun]) -> tuple[Estimate, ...]:
-    """What the model says of runs that it must be able to price."""
+    """Estimates of runs that the model must be able to price."""
     return tuple(_estimate(one) for one in predict(runs))
 
 
@@ -155,7 +155,7 @@ def _estimate(prediction: Prediction) -> Estimate:
 
 
 def step_time(what: str, run: MeasuredRun, tolerance: float, why: str = "") -> Figure:
-    """Measured step time of a run beside the predicted one."""
+    """Measured step time of a run against the predicted one."""
     (estimate,) = estimates([run])
     measured = run.measured.step_time_s
     assert measured

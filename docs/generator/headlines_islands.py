@@ -38,7 +38,7 @@ DiLoCo, [arXiv:2311.08105](https://arxiv.org/abs/2311.08105): 500 times fewer by
 each 500 steps. INTELLECT-1, [arXiv:2412.01152](https://arxiv.org/abs/2412.01152): 400 times with
 100 steps and int8, and the share of the time in local steps, of 38 minutes between syncs of 103 to
 469 s, which are the publication's. CO2, [arXiv:2401.16265](https://arxiv.org/abs/2401.16265): 128
-A100 with 80 Gb/s a node lose nothing to speak of; here a 7 B model on islands of one node, 48
+A100 with 80 Gb/s a node lose almost nothing; here a 7 B model on islands of one node, 48
 local steps, each of 32 sequences of 2,048 tokens, which are assumed. Eager updates,
 [arXiv:2502.12996](https://arxiv.org/abs/2502.12996): nothing is exposed from enough local steps
 on. SWARM, [arXiv:2301.11913](https://arxiv.org/abs/2301.11913): twice as wide a layer over twice

@@ -80,8 +80,8 @@ counts as a gain. The batch of 256 sequences of 4096 tokens is assumed.
 *DeepSeek-V3*: 180 thousand GPU hours for each 10^12 tokens on 2048 H800,
 [arXiv:2412.19437](https://arxiv.org/abs/2412.19437): 15,360 sequences of 4096 tokens, fp8, `pp` 16,
 `ep` 64, ZeRO-1. The H800 is an H100 with 160 GB/s of NVLink. *As 1F1B*: with the exchange of
-experts beside compute. Assumed are micro batch 1, bf16 moments, recomputation of norms,
-`mla_up_proj` and `moe_act`, and four layers a stage with the 61st beside the head, as
+experts overlapped with compute. Assumed are micro batch 1, bf16 moments, recomputation of norms,
+`mla_up_proj` and `moe_act`, and four layers a stage with the 61st next to the head, as
 Megatron-Bridge splits; this decides the figure, even stages give a third less. *DualPipe*: what a
 search of `megatron-dualpipe` finds with even stages; `pp` 16 in two directions is `dualpipe-v` on
 `pp` 8. *Place* is that of `pp` 16 and `ep` 64 without tensor and context parallelism.
@@ -89,7 +89,8 @@ search of `megatron-dualpipe` finds with even stages; `pp` 16 in two directions 
 *MegaScale-MoE*: 352 B on 1440 H800, [arXiv:2505.11432](https://arxiv.org/abs/2505.11432): 720
 sequences of 8192 tokens in bf16, `pp` 15. The Megatron-LM that it is compared with cuts attention
 and experts over the 8 GPUs of a node (`tp` and `etp` 8), MegaScale-MoE attention by sequence and
-experts by `ep`, with the exchange beside compute. Four virtual stages a rank are assumed of both.
+experts by `ep`, with the exchange overlapped with compute. Four virtual stages a rank are assumed
+of both.
 
 *Megatron-Bridge*: its published tokens/s of one H100, as the data have them; DeepSeek-V3 there is a
 run in fp8 that does not state its recomputation.""",
@@ -236,7 +237,7 @@ def _on_h800(layout: Layout, options: RuntimeOptions) -> float:
 
 
 WHY_NOT_MEGASCALE = """\
-The publication says neither virtual stages nor what is recomputed. The model has Megatron-LM 60 %
+The publication states neither virtual stages nor what is recomputed. The model has Megatron-LM 60 %
 faster than published, 1.20 against 0.75 million tokens/s, and MegaScale-MoE 24 %: it prices today's
 Megatron Core. Without virtual stages it has 0.79 and 1.00."""
 

@@ -31,10 +31,11 @@ Jiang et al., NSDI 2024, [arXiv:2402.15627](https://arxiv.org/abs/2402.15627), t
 175B with 128 heads and 64,000 tokens, A100 80 GB, `tp` 8, `pp` 8, six virtual stages. A micro batch
 of one sequence, bf16, sequence parallelism, a distributed optimizer, FlashAttention and no
 recomputation are assumed. *Megatron-LM*: without any overlap. *MegaScale* also changes the model
-(attention beside the MLP, sliding windows) and the optimizer's kernels, which is not modelled:
-compared is the model of Megatron-LM with tensor and data parallel traffic beside compute. The gains
-of table 3 are on 256 GPUs with 768 sequences; that of pipeline messages (+2.5 points) has no option
-here; the share of useful time over weeks is among [failures and saves](#failures-and-saves).""",
+(attention in parallel with the MLP, sliding windows) and the optimizer's kernels, which is not
+modelled: compared is the model of Megatron-LM with tensor and data parallel traffic overlapped with
+compute. The gains of table 3 are on 256 GPUs with 768 sequences; that of pipeline messages (+2.5
+points) has no option here; the share of useful time over weeks is among [failures and
+saves](#failures-and-saves).""",
         (
             *_steps("Megatron-LM", plain, ""),
             *_steps("MegaScale", overlapped, WHY_NOT_MEGASCALE),

@@ -21,7 +21,7 @@ LAYOUT = Layout.model_validate({"dp": NODES * NODE, "zero_stage": 3, **FULL})
 WHY_NOT = """\
 The publication does not state its micro batch. With one sequence of 2,048 tokens the gather of the
 first forward pass, half the bytes and the latency of rings of 384 ranks, outlasts the products of a
-layer; with two sequences both are 2 % apart, and 100 Gb/s gain 1.6 times."""
+layer; with two sequences both differ by 2 %, and 100 Gb/s gain 1.6 times."""
 
 
 def zero_plus_plus(runs: Runs) -> Headline:

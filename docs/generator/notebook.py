@@ -1,7 +1,7 @@
 """Runs examples/notebook.ipynb and stores what its cells print.
 
 python docs/generator/notebook.py            write it
-python docs/generator/notebook.py --check    say which cells print something else, exit code 1 then
+python docs/generator/notebook.py --check    list cells that print something else, exit code 1 then
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def shown(cell: nbformat.NotebookNode) -> tuple[str, frozenset[str]]:
 
 
 def alike(stored: str, now: str) -> bool:
-    """Do two texts say the same, but for a small part of their numbers?"""
+    """Are two texts equal, but for a small part of their numbers?"""
     pairs = zip(NUMBER.findall(stored), NUMBER.findall(now), strict=False)
     return NUMBER.split(stored) == NUMBER.split(now) and all(
         math.isclose(float(one), float(other), rel_tol=MOVES, abs_tol=0.1) for one, other in pairs

@@ -1,4 +1,4 @@
-"""Figures in the prose of README and docs: each stands in a comment that names it, and is computed.
+"""Figures in the prose of README and docs: each is in a comment that names it, and is computed.
 
     <!-- figure: dense recipes -->81<!-- end -->
 
@@ -30,7 +30,7 @@ GALLERY = ROOT / "docs" / "gallery"
 FIGURE = re.compile(r"(<!-- figure: ([\w -]+) -->)(.*?)(<!-- end -->)")
 ANSWER = re.compile(r"(<!-- answer: ([\w-]+) (\d+) -->)(.*?)(<!-- end -->)")
 READ_FROM_OPTIONS = re.compile(r"(?:cluster|model) \S|--[\w-]+: ")
-"""Begins a line that says how an option was read, above the answer."""
+"""Begins a line on how an option was read, above the answer."""
 STEP = re.compile(r"^([\d.,]+ m?s) a step", re.MULTILINE)
 IN_PICTURE = re.compile(r'((?:alt="|!\[)[^"\]]*?)[\d.,]+ m?s step')
 LOSES = re.compile(r"loses [\d.,]+ m?s a step, ([\d.]+ %)")

@@ -26,7 +26,7 @@ def schedules_page() -> Lines:
     yield from ("# Pipeline schedules", "")
     yield "Names for `plan schedule --kind`; layouts may name those that a runtime executes"
     yield "(`schedule=`). *Placement*: virtual stages lie on ranks in a loop, stage modulo pp, or"
-    yield "in a V, there and back again. *Splits*: the weight gradient runs apart from the input"
+    yield "in a V, there and back again. *Splits*: the weight gradient is separate from the input"
     yield f"gradient. *{TORCH_CSV}*: torch's pipeline runtime, with a file of"
     yield "`plan schedule --csv`."
     yield "[How to compare them](../how-to/compare-schedules.md)."

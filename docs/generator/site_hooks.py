@@ -1,4 +1,4 @@
-"""What mkdocs does beside its own for `make site`: links, headings and equations.
+"""What mkdocs does more than its own for `make site`: links, headings and equations.
 
 The pages are written for GitHub, too. So headings are named as there, links out of docs/ lead to
 pages that are made here, and equations become MathML, which browsers draw without a script.

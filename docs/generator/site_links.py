@@ -34,11 +34,11 @@ COMMANDS = re.compile(r"^```(?:bash|console|text)$.*?^```$", re.MULTILINE | re.D
 COLUMNS = 100
 """Of a block of code that are seen on a screen of 1280 pixels."""
 CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
-"""What tells docs/generator/console.py how much to show is no word for a reader."""
+"""How much docs/generator/console.py shows is no word for a reader."""
 
 
 def site_page(path: str) -> str:
-    """The source of the site's page for a file of the repository, `docs/tutorial.md`, say."""
+    """The source of the site's page for a file of the repository, such as `docs/tutorial.md`."""
     if path.startswith(DOCS):
         return path.removeprefix(DOCS)
     return f"{FOLDER}{path}" if path.endswith(".md") else f"{FOLDER}{path}.md"

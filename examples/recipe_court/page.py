@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 Row = Mapping[str, object]
 HEAD = """# Recipe court
 
-Every public recipe of five projects, read from its text at a pinned commit, judged and priced by
+Every public recipe of five projects, read from its text at a pinned commit, checked and priced by
 the parts of `plan check`; nothing of them is run or imported. `examples/recipe_court/court.py`
-writes this page; facts alone are kept, in `verdicts.jsonl` beside it.
+writes this page; facts alone are kept, in `verdicts.jsonl` next to it.
 
-* **starts**: nothing that was read stops it. **does not start**: the runtime refuses what stands
+* **starts**: nothing that was read stops it. **does not start**: the runtime refuses what is
   there. **undecided**: something that it hangs on was not read; the cause is named.
 * **step** is the predicted time with the interval that holds four of five measured ones; **like**
-  says what measured runs it rests on (`unseen`, `assumed`, `stand_in`: none of its kind).
+  lists the measured runs it rests on (`unseen`, `assumed`, `stand_in`: none of its kind).
 * **fits** has the chance that the memory holds it. **ours** is the step of the best plan that a
   short search found, over theirs; the numbers are the model's, not measurements.
-* Where a recipe names no GPUs, one node of eight H100 is taken; that it does not fit there says
+* Where a recipe names no GPUs, one node of eight H100 is taken; that it does not fit there shows
   nothing against it.
 """
 README = """# Every recipe of the court

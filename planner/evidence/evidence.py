@@ -28,7 +28,7 @@ class NearRun(Spec):
     source: str
     """Repository or paper that printed it."""
     distance: float = Field(ge=0.0)
-    """How unlike the answer it is: one for every factor of two and every thing that differs."""
+    """How far from the answer it is: one for every factor of two and every thing that differs."""
     model: str
     """Its model, as published."""
     gpu: str

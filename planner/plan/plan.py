@@ -34,7 +34,7 @@ class Candidate(Spec):
     near_tie: bool = False
     """So close to the best that it is the faster one in a third of cases or more."""
     inside_measured: bool | None = None
-    """It breaks no limit of what was measured, as `--trusted` asks; null: not asked."""
+    """It breaks no limit of what was measured, as `--trusted` needs; null: not checked."""
 
     @property
     def is_roomy(self) -> bool:
@@ -53,7 +53,7 @@ class UnevenStages(Spec):
     """No layout whose virtual stages of a rank differ by one layer at most is faster than this, or
     than the answer if that is less."""
     any_split_lower_bound_s: float | None = None
-    """The same however the layers are split; null where that was not asked."""
+    """The same however the layers are split; null where that was not computed."""
     judged: int
     """Splits of layouts whose schedule was simulated."""
 
@@ -92,12 +92,12 @@ class Certificate(Spec):
     objective: Target
     """What the layout is best by, its value and its bound."""
     settings: Settings | None = None
-    """Null where none was varied: the runtime has none for the job, or it was not asked for."""
+    """Null where none was varied: the runtime has none for the job, or it was not requested."""
     uneven_stages: UnevenStages | None = None
     """Null where stages are even (the runtime splits so, `--fix stages=even`, or the objective is
-    memory or energy), where no even ones fit, and on unlike node groups."""
+    memory or energy), where no even ones fit, and on different node groups."""
     trusted: Trusted | None = None
-    """Null where layouts nobody measured were searched, too, and none of them is better."""
+    """Null where layouts without measurements were searched, too, and none of them is better."""
     reserve: Reserve | None = None
     """Null without `--reserve`."""
 

@@ -10,7 +10,7 @@ class TriedSettings(Spec):
     """One combination of settings, and what is known of it."""
 
     options: tuple[str, ...]
-    """Beside those the job states, as `--option` takes them; none: the runtime's defaults."""
+    """More than those the job states, as `--option` takes them; none: the runtime's defaults."""
     value: float | None
     """Step time of its best layout; null: none is faster than the answer."""
     lower_bound: float | None

@@ -86,7 +86,7 @@ class Target(Spec):
     limit: str | None = None
     """Of `context`: what stops a longer sequence."""
     ladder: tuple[Rung, ...] = ()
-    """Of `context`: what each technique adds, each beside those before."""
+    """Of `context`: what each technique adds to those before."""
 
     @property
     def answer_value(self) -> float:
@@ -122,7 +122,7 @@ class Trusted(Spec):
     value_without: float
     """The objective that a search without them reached."""
     lower_bound_without: float | None
-    """No layout has a smaller one, trusted or not; null: no time was left to ask."""
+    """No layout has a smaller one, trusted or not; null: no time was left to search."""
     cost_fraction: float
     """Objective with the rules over that without, minus one."""
     not_taken: NotTaken | None = None
@@ -139,7 +139,7 @@ class Reserve(Spec):
     value_without: float
     """The objective that a second search without the reserve reached."""
     lower_bound_without: float | None
-    """No layout has a smaller one without it; null: no time was left to ask."""
+    """No layout has a smaller one without it; null: no time was left to search."""
     cost_fraction: float
     """Objective with the reserve over that without, minus one."""
 

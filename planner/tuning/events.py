@@ -143,9 +143,9 @@ class Best(Spec):
     measured_step_time_s: PositiveFloat
     """Median of the steps of its trial; of several trials their geometric mean."""
     planned_step_time_s: PositiveFloat
-    """What the model said before any trial."""
+    """The estimate before any trial."""
     peak_reserved_bytes: NonNegativeFloat | None = None
-    """Device memory of the fullest rank; null: the run does not say."""
+    """Device memory of the fullest rank; null: the run does not state it."""
 
 
 class Tried(Spec):
@@ -162,7 +162,7 @@ class Tried(Spec):
     outcome: Outcome
     """How it ended."""
     planned_step_time_s: PositiveFloat
-    """What the model said before any trial."""
+    """The estimate before any trial."""
     expected: Forecast | None = None
     """What was believed of it when it began; null: it ran in an earlier run."""
     probability_faster_remains: Probability | None = None
