@@ -156,7 +156,10 @@ class LayoutTable:
 
     def take(self, rows: NDArray[np.generic]) -> LayoutTable:
         """The rows picked by an index or a mask."""
-        rows = np.flatnonzero(rows) if rows.dtype == bool else rows  # counted once for all columns
+        if rows.dtype == bool:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)  # counted once for all columns
         return LayoutTable(*map(itemgetter(rows), COLUMNS(self)))
 
     def batches(self, most: int) -> list[LayoutTable]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import Identical, SpecError
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,
@@ -109,11 +109,12 @@ class RankClasses:
 
 def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder:
     """The layers of a model in order, and the stages a layout gives."""
-    return _decoder_of(job.model, stages)
+    return _decoder_of(Identical(job.model), stages)
 
 
 @lru_cache(maxsize=1024)
-def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
+def _decoder_of(of: Identical[ModelSpec], stages: tuple[StageSpec, ...] | None) -> Decoder:
+    model = of.of
     alone = tuple(
         number
         for number, kind in enumerate(model.kinds)
@@ -248,10 +249,12 @@ def _classes(distinguished: IntColumn, passes: FloatColumn) -> tuple[IntColumn, 
 
     A class is there once for each member that may be the fullest; all of them with its last one.
     """
-    _, inverse = np.unique(distinguished, axis=0, return_inverse=True)
-    members = [np.flatnonzero(inverse.ravel() == number) for number in range(inverse.max() + 1)]
-    fullest = [some[nondominated(passes[some])] for some in members]
-    last = [np.full(len(most), some[-1]) for most, some in zip(fullest, members, strict=True)]
+    members: dict[tuple[int, ...], list[int]] = {}
+    for place, row in enumerate(map(tuple, distinguished.tolist())):
+        members.setdefault(row, []).append(place)
+    some = [np.array(members[row]) for row in sorted(members)]
+    fullest = [one[nondominated(passes[one])] if len(one) > 1 else one for one in some]
+    last = [np.full(len(most), one[-1]) for most, one in zip(fullest, some, strict=True)]
     return np.concatenate(fullest), np.concatenate(last)
 
 

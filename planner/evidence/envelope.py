@@ -184,8 +184,8 @@ class Measurements:
         not chosen by degrees, but by `STATED_SETTINGS`.
         """
         gpus = architecture(job.gpu)
-        there = {run.source for run in self.runs if architecture(run.shape.gpu) == gpus}
-        both = generation and len(there) >= FEWEST_SOURCES
+        alike = (run for run in self.runs if generation and architecture(run.shape.gpu) == gpus)
+        both = len({run.source for run in alike}) >= FEWEST_SOURCES
         held = (one for one in self.limits(job) if one.of_layouts or (both and one.of_generation))
         fixed, settings = {*chosen}, (SETTINGS.name, TOGETHER.name)
         return tuple(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,30 +40,39 @@ class Matrix:
 
     def solve(self) -> FloatColumn | None:
         """The columns of the smallest sum; None where there is none."""
-        import highspy  # noqa: PLC0415 (as PuLP)
-        from highspy import _Highs  # noqa: PLC0415 (as PuLP; without callbacks, which are a cycle)
+        return _columns(
+            *(part.tobytes() for part in (self.cost, self.rows, self.limits, self.equal))
+        )
 
-        rows = np.concatenate([self.rows, self.equal])
-        row, column = np.nonzero(rows)
-        one = np.ones(len(self.equal))
-        problem = highspy.HighsLp()
-        problem.num_row_, problem.num_col_ = rows.shape
-        problem.col_cost_ = self.cost
-        problem.col_lower_ = np.zeros(len(self.cost))
-        problem.col_upper_ = np.full(len(self.cost), inf)
-        problem.row_lower_ = np.concatenate([np.full(len(self.rows), -inf), one])
-        problem.row_upper_ = np.concatenate([self.limits, one])
-        problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        problem.a_matrix_.start_ = np.searchsorted(row, np.arange(len(rows) + 1))
-        problem.a_matrix_.index_ = column
-        problem.a_matrix_.value_ = rows[row, column]
-        solver = _Highs()
-        solver.setOptionValue("output_flag", "false")
-        solver.setOptionValue("threads", 1)
-        solver.passModel(problem)
-        solver.run()
-        optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-        return np.array(solver.getSolution().col_value, np.float64) if optimal else None
+
+@lru_cache(maxsize=4096)
+def _columns(*parts: bytes) -> FloatColumn | None:
+    """As `Matrix.solve`, by the numbers of its parts: searches of like jobs ask for the same."""
+    import highspy  # noqa: PLC0415 (as PuLP)
+    from highspy import _Highs  # noqa: PLC0415 (as PuLP; without callbacks, which are a cycle)
+
+    cost, upper, limits, equal = map(np.frombuffer, parts)
+    rows = np.concatenate([upper, equal]).reshape(-1, len(cost))
+    row, column = np.nonzero(rows)
+    one = np.ones(len(rows) - len(limits))
+    problem = highspy.HighsLp()
+    problem.num_row_, problem.num_col_ = rows.shape
+    problem.col_cost_ = cost
+    problem.col_lower_ = np.zeros(len(cost))
+    problem.col_upper_ = np.full(len(cost), inf)
+    problem.row_lower_ = np.concatenate([np.full(len(limits), -inf), one])
+    problem.row_upper_ = np.concatenate([limits, one])
+    problem.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    problem.a_matrix_.start_ = np.searchsorted(row, np.arange(len(rows) + 1))
+    problem.a_matrix_.index_ = column
+    problem.a_matrix_.value_ = rows[row, column]
+    solver = _Highs()
+    solver.setOptionValue("output_flag", "false")
+    solver.setOptionValue("threads", 1)
+    solver.passModel(problem)
+    solver.run()
+    optimal = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return np.array(solver.getSolution().col_value, np.float64) if optimal else None
 
 
 def load_solvers() -> None:

@@ -86,9 +86,10 @@ def alternating_held(
     passes = len(order.forward_chunk)
     chunks = np.arange(vpp)
     zero = np.zeros((1, vpp), dtype=np.int64)
-    started = np.concatenate([zero, np.cumsum(order.forward_chunk[:, None] == chunks, axis=0)])
-    finished = np.concatenate([zero, np.cumsum(order.backward_chunk[:, None] == chunks, axis=0)])
     warmed = np.minimum(warmup + 1, passes)
+    most = int(warmed.max()) + group * vpp
+    ways = (way[:most, None] == chunks for way in (order.forward_chunk, order.backward_chunk))
+    started, finished = (np.concatenate([zero, np.cumsum(way, axis=0)]) for way in ways)
     moment = np.minimum(np.arange(group * vpp)[None, :], (passes - warmed)[:, None])
     held = started[warmed[:, None] + moment] - finished[moment]
     fullest = np.argmax(np.einsum("rmc,rc->rm", held, layers), axis=1)
