@@ -8,7 +8,10 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.neighbours import neighbours
+from trainplan.planner.launch_checks.changed import Run
 from trainplan.planner.launch_checks.check import check_launch
+from trainplan.planner.launch_checks.cures import cures
+from trainplan.planner.launch_checks.edits import fewest_edits
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import estimate
 from trainplan.planner.runtimes import Field, Reading, SettingChange
@@ -34,9 +37,9 @@ def changed(one, other):
 def test_the_first_edit_is_the_smallest_that_makes_it_run(make_job, model, cluster, values, fewest):
     job, layout = make_job(model, cluster, 128, 8192), Layout.model_validate(values)
     assert not estimate(job, layout).memory.fits
-    reading = Reading("megatron-lm", "", job, layout, (), ())
-    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False)
-    cure = check_launch(reading, options, Unlimited()).edits[0]
+    options = SearchOptions(memory_margin=0.0)
+    found = cures(Case(job, options), layout).found
+    cure = fewest_edits(Run(job, layout), None, None, memory_margin=0.0, cures=found)[0]
     assert cure.saved_s is None
     assert estimate(job, cure.run.layout).memory.fits
     assert changed(layout, cure.run.layout) == fewest
