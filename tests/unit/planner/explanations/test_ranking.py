@@ -1,6 +1,7 @@
 """What each change buys by itself: failures and saves in closed form, and nothing of the slack."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -40,6 +41,7 @@ def failing(make_job):
     return of
 
 
+@cache
 def prices_of(job):
     """With no budget for searches: what is priced in closed form, and the rest untried."""
     step = estimate(job, LAYOUT).step_time_s

@@ -186,8 +186,10 @@ def moe_job():
 
 
 def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
-    held = Plain(slack=0, fix=(parse_choice("cp=1", excluded=False),))
-    ten, one, many = (search(moe_job, held.model_copy(update={"top": top})) for top in (10, 1, 30))
+    options = Plain(slack=0, fix=held("pp=2", "micro_batch_size=1"))
+    ten, one, many = (
+        search(moe_job, options.model_copy(update={"top": top})) for top in (10, 1, 30)
+    )
     assert ten.best.layout.stages is not None
     assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]
     assert one.best == ten.best == many.best

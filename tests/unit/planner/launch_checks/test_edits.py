@@ -146,7 +146,7 @@ def reading(layout: Layout, *problems: Problem, options: RuntimeOptions | None =
 
 def test_a_rule_that_the_reader_did_not_name_is_a_problem_with_its_line() -> None:
     broken = Layout(tp=1, pp=8, vpp=4, dp=1, schedule="interleaved")
-    found = check_launch(reading(broken), SearchOptions(), Unlimited())
+    found = check_launch(reading(broken), SearchOptions(only_answer=True), Unlimited())
     assert found.estimate is None
     assert found.fits is None
     problem = found.reading.problems[-1]
@@ -156,16 +156,20 @@ def test_a_rule_that_the_reader_did_not_name_is_a_problem_with_its_line() -> Non
 
 def test_the_best_layout_needs_no_edits() -> None:
     slow = Layout(tp=4, pp=2)
-    first = check_launch(reading(slow), SearchOptions(), Unlimited())
+    first = check_launch(reading(slow), SearchOptions(only_answer=True), Unlimited())
     assert first.optimum is not None
     best, options = first.optimum.best.layout, first.optimum.job.options
-    again = check_launch(reading(best, options=options), SearchOptions(), Unlimited())
+    again = check_launch(
+        reading(best, options=options), SearchOptions(only_answer=True), Unlimited()
+    )
     assert again.edits == ()
 
 
 def test_a_flag_that_is_refused_leaves_the_price_and_what_edits_save() -> None:
     problem = Problem("unknown_flag", "illegal", "take it out")
-    found = check_launch(reading(Layout(tp=4, pp=2), problem), SearchOptions(), Unlimited())
+    found = check_launch(
+        reading(Layout(tp=4, pp=2), problem), SearchOptions(only_answer=True), Unlimited()
+    )
     assert not found.reading.legal
     assert found.edits[0].saved_s is not None
     assert found.edits[0].saved_s > 0

@@ -121,7 +121,12 @@ def test_where_no_even_stages_fit_some_uneven_ones_are_found(make_job):
 
 
 def test_the_slack_of_memory_is_counted_from_the_fastest_step_whatever_its_stages(case, best):
-    plan = search(case.job, HELD.model_copy(update={"objective": "memory", "slack": 0.003}))
+    more = {
+        "objective": "memory",
+        "slack": 0.003,
+        "fix": (parse_choice("offload=0", excluded=False),),
+    }
+    plan = search(case.job, HELD.model_copy(update=more))
     target, memory = plan.certificate.objective, plan.best.estimate.memory
     assert target.step_time_limit_s == pytest.approx(1.003 * best.estimate.step_time_s)
     assert plan.best.estimate.step_time_s <= target.step_time_limit_s

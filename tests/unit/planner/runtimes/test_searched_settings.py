@@ -46,13 +46,13 @@ def test_a_setting_that_is_searched_is_written(make_job, runtime, one):
     graphed = one.value == "full_iteration" and runtime == "megatron-bridge"
     others = {"moe_dispatcher": "hybridep"} if graphed else {}
     others |= {"overlap_moe_a2a": True} if one.name == "delay_wgrad" else {}
-    pairs = [
+    pairs = (
         tuple(
             written(make_job, runtime, model, options, layout)
             for options in (others, others | {one.name: one.value})
         )
         for model in ("llama2-7b", "qwen3-30b-a3b", "deepseek-v2-lite")
         for layout in (*LAYOUTS, *ACROSS)
-    ]
-    both = [pair for pair in pairs if None not in pair]
+    )
+    both = (pair for pair in pairs if None not in pair)
     assert any(plain != on for plain, on in both), one.source
