@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from math import inf
 from statistics import fmean, median
 
 from accuracy_tables import table
 from evidence_table import published_run
 
 from trainplan.cli.words import percent
-from trainplan.costmodel.documents.constants import PublishedRun
+from trainplan.costmodel.documents.constants import Shape
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
 from trainplan.planner.evidence.envelope import Measurements
@@ -27,7 +29,7 @@ def section(rows: Sequence[TimedRow]) -> str:
         for name in dict.fromkeys(groups)
     }
     known = {name: Measurements(rest) for name, rest in others.items()}
-    far = [_distance(run, others[name]) for run, name in zip(runs, groups, strict=True)]
+    far = _distances([run.shape for run in runs], groups)
     order = sorted(range(len(runs)), key=lambda i: far[i])
     size = -(-len(runs) // len(THIRDS))
     thirds = [order[start : start + size] for start in range(0, len(runs), size)]
@@ -46,8 +48,19 @@ def section(rows: Sequence[TimedRow]) -> str:
     return _text([(name, [sizes[i] for i in part]) for name, part in parts])
 
 
-def _distance(run: PublishedRun, others: Sequence[PublishedRun]) -> float:
-    return min(distance(run.shape, other.shape) for other in others)
+def _distances(shapes: Sequence[Shape], groups: Sequence[str]) -> list[float]:
+    """Of each run to the nearest of another group; each two shapes are compared once."""
+    of: dict[Shape, set[str]] = {}
+    for shape, group in zip(shapes, groups, strict=True):
+        of.setdefault(shape, set()).add(group)
+    nearest = {(shape, group): inf for shape, own in of.items() for group in own}
+    for one, other in combinations_with_replacement(of, 2):
+        far = distance(one, other)
+        for shape, there in ((one, of[other]), (other, of[one])):
+            for group in of[shape]:
+                if there - {group}:
+                    nearest[shape, group] = min(nearest[shape, group], far)
+    return [nearest[pair] for pair in zip(shapes, groups, strict=True)]
 
 
 def _text(parts: Sequence[tuple[str, Sequence[float]]]) -> str:

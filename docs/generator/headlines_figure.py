@@ -168,13 +168,18 @@ def rules(held: Sequence[str]) -> tuple[Rule, ...]:
 
 
 def fastest(
-    job: Job, machine: Machine, held: Sequence[Rule] = (), *, without: Sequence[Rule] = ()
+    job: Job,
+    machine: Machine,
+    held: Sequence[Rule] = (),
+    *,
+    without: Sequence[Rule] = (),
+    places: int = PLACES,
 ) -> LayoutTable:
     """What the planner finds under these rules: best layouts of the best degrees, in order.
 
     The run was of another runtime, which did not have the rules it is `without`.
     """
-    limits = SearchLimits(machine.memory_bytes * (1 - margin_of(job, FIT_CHANCE)), PLACES)
+    limits = SearchLimits(machine.memory_bytes * (1 - margin_of(job, FIT_CHANCE)), places)
     legal = [rule for rule in rules_of_job(job) if rule not in without]
     found = Search(context_of(job, machine), [*held, *legal], limits).run(Unlimited())
     assert found.finalists is not None
