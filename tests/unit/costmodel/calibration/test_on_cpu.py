@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.cli.files.documents import read_document
-from trainplan.cli.files.profiles import cluster_of, profile_of
+from trainplan.cli.files.profiles import profile_of
 from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.calibration.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.candidates import Candidates
@@ -22,6 +22,7 @@ from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.copies import copies_of
 from trainplan.costmodel.traffic.data_parallel import last_bucket
+from trainplan.profiler.fit import cluster_of
 
 RECORDED = Path(__file__).parents[3] / "replay/cpu_two_processes.json"
 
