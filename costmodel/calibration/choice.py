@@ -1,4 +1,4 @@
-"""Which scalars measured steps can tell, by how well they predict steps left out of the fit."""
+"""Which scalars measured steps can identify, by how well they predict steps left out of the fit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from trainplan.costmodel.columns import BoolColumn
 LEAST_LAYOUTS = 3
 """Layouts it takes to fit more than the speed.
 
-Source: bandwidth and fixed seconds are two scalars beside the speed, which two runs fit exactly; a
-third one is the first that tests them.
+Source: bandwidth and fixed seconds are two scalars more than the speed, which two runs fit exactly;
+a third one is the first that tests them.
 """
 
 
@@ -27,7 +27,7 @@ class Choice:
 def choice_of(steps: Steps) -> Choice:
     """The speed alone, or all scalars the runs identify if these predict left-out steps better.
 
-    Two cannot tell: a second scalar explains any two.
+    Two cannot identify it: a second scalar explains any two.
     """
     count = len(set(steps.effects.steps.tolist()))
     if count == 1:

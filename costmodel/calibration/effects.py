@@ -31,7 +31,7 @@ MACHINE = 0
 def family_of(model: ModelSpec) -> str:
     """Kind and family of a model: `dense llama`, `mixture-of-experts qwen`.
 
-    The family is what its name says before the first digit. Source: published runs; residuals of
+    The family is the name before its first digit. Source: published runs; residuals of
     one model and sequence length go together most (slope 0.3 to 0.9 between two layouts), those of
     one name less (0.1 to 0.7), dense ones and mixtures of one machine hardly (0 where it was seen).
     """

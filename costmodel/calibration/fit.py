@@ -2,7 +2,7 @@
 
 Runs are priced here and fitted in `measured.scalars`: the speed of the machine, of the families and
 of the models that ran. Bandwidth between nodes and fixed overhead are fitted only where the runs
-tell them apart, and where they predict layouts left out of the fit better than the speed alone
+identify them, and where they predict layouts left out of the fit better than the speed alone
 does. Where no scalar predicts these better than none, all are refused.
 """
 
@@ -163,7 +163,7 @@ def calibrate(observations: Sequence[Observation], profile: Profile | None = Non
 
 
 def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
-    """Is every run what it is said to be, to an order of magnitude?
+    """Is every run what its record states, to an order of magnitude?
 
     Raises:
         SpecError: A step is many times as long or short as predicted.

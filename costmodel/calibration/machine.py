@@ -1,4 +1,4 @@
-"""A machine as its measured steps say it is.
+"""A machine as its measured steps show it.
 
 The scalars enter through `Machine`, which bounds and simulation share, so what is proven about one
 holds for the other.
@@ -31,7 +31,7 @@ from trainplan.costmodel.uncertainty import calibrated_regime
 class Measured:
     """What is known of a machine beyond the catalog.
 
-    A calibration corrects what it was fitted on: the catalog, or the profile beside it.
+    A calibration corrects what it was fitted on: the catalog, or the profile given with it.
     """
 
     profile: Profile | None = None
@@ -46,7 +46,7 @@ class Measured:
         return known.gpu if known else None
 
     def corrects(self, run: MeasuredRun) -> bool:
-        """Does it speak of the machine of a run?"""
+        """Is it of the machine of a run?"""
         gpu = run.cluster.gpu
         return gpu is not None and (catalog.gpu_named(gpu) or gpu) == self.gpu
 
@@ -61,7 +61,7 @@ def profile_digest(profile: Profile) -> str:
 
 
 def agreed(measured: Measured) -> Measured:
-    """The same, where the calibration corrects the profile that is beside it.
+    """The same, where the calibration corrects the profile given with it.
 
     Raises:
         SpecError: It was fitted on another profile, or on the catalog.
@@ -95,7 +95,7 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
 
     Raises:
         SpecError: The profile or the calibration is of another GPU, or the calibration corrects
-            something else than what is beside it, or the reserve leaves no memory.
+            something else than what is given with it, or the reserve leaves no memory.
         PlanError: As `machine_of`.
     """
     _check_both_or_none(measured)
@@ -131,7 +131,7 @@ def context_for(job: Job, measured: Measured = NOTHING) -> Context:
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
     """The machine with the scalars of a calibration, and their provenance.
 
-    Steps that ask for no correction have validated the parts as well as those that do.
+    Steps that need no correction have validated the parts as well as those that do.
     """
     machine = replace(machine, unvalidated=False)
     if calibration.refused:
@@ -146,7 +146,7 @@ def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
 
 
 def scalars_for(job: Job, calibration: Calibration) -> Scalars:
-    """What a calibration says of a job."""
+    """What a calibration states of a job."""
     return Scalars(
         speed=speed_for(job, calibration).value,
         inter_node_bandwidth=calibration.inter_node_bandwidth.value,

@@ -1,4 +1,4 @@
-"""What a job on a machine without GPUs is trained in, where nobody says so."""
+"""What a job on a machine without GPUs is trained in, where it is not stated."""
 
 from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.hardware import ClusterSpec, GpuSpec
@@ -20,7 +20,7 @@ def usual_precision(cluster: ClusterSpec) -> Precision:
 
 
 def precision_note(cluster: ClusterSpec, measured: Measured) -> str:
-    """Why `usual_precision` chose it on a CPU, from what was measured and what the host says."""
+    """Why `usual_precision` chose it on a CPU, from what was measured and what the host states."""
     device = cluster.groups[0].device
     assert device is not None, "a CPU is described by its profile"
     narrow, wide = _rate(device, USUAL), _rate(device, WIDE)

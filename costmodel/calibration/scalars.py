@@ -5,7 +5,7 @@
 The speed of a job is made of what its runs share, `measured.effects`. A deviation is believed by
 the share of the spreads that effects have in those of runs. Residuals of the logarithm count as
 Huber does: beyond the spread of layouts, one run moves the speed no further. Runs of several
-layouts that agree do: how wide the effects are is then asked of them too.
+layouts that agree do: how wide the effects are is then estimated from them too.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _slopes(steps: Steps, theta: FloatColumn) -> FloatColumn:
 
 
 def identified_by(steps: Steps) -> BoolColumn:
-    """Which scalars the runs tell apart: always the speed, others by the contrast between runs.
+    """Which scalars the runs identify: always the speed, others by the contrast between runs.
 
     The speed takes what all runs have in common, so it is left without a prior here. Others are
     dropped, the least known first, until every one left is known twice as well as before.
@@ -225,8 +225,8 @@ def _round(
 def _undecided(effects: Effects, off: float) -> FloatColumn:
     """Covariance that a step adds which stays far off while no other layout was measured.
 
-    Source: derived; an odd machine and an odd run are as likely then, and two values that are `off`
-    apart have a variance of a quarter of its square; shared by the variances of the effects.
+    Source: derived; an odd machine and an odd run are as likely then, and two values that differ by
+    `off` have a variance of a quarter of its square; shared by the variances of the effects.
     """
     size = effects.spreads**2
     total = np.zeros(FIRST_EFFECT - 1 + len(size))
@@ -248,7 +248,7 @@ def _width(effects: Effects, theta: FloatColumn, covariance: FloatColumn) -> flo
 
     Source: derived; a Student variable of n degrees is normal with a random variance, whose
     expected inverse, given squares that sum to q over k effects, is (n + k) / (n + q). One step
-    alone cannot tell an odd machine from an odd run and is not asked.
+    alone cannot distinguish an odd machine from an odd run and is not used.
     """
     squares = _effects(theta) ** 2 + _effects(np.diag(covariance))
     known = effects.members.any(axis=0)

@@ -1,10 +1,10 @@
 """How far a step time may be off, by regime: what the model got wrong on published runs like it.
 
 The widths are in `catalog/intervals.toml`, which `make accuracy` writes: of ln(measured /
-estimated), so far on either side that `LEVEL` of the runs of sources left out of fits and widths
-alike lie inside (`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of
+estimated), so far on either side that `LEVEL` of the runs of sources left out of both fits and
+widths lie inside (`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of
 run. Where no run of it was measured, it is of the kind alone and depends on what the constants of
-the GPU rest on: measurements of it, another GPU that stands in, or assumptions. A calibrated
+the GPU rest on: measurements of it, a similar GPU, or assumptions. A calibrated
 machine uses errors after one measured step of another layout.
 
 The ratio of two step times of one job is off by less than either: what the model has wrong about
@@ -40,7 +40,7 @@ Kind = Literal["graphs", "mixture_of_experts", "fsdp", "launch_bound", "dense"]
 Unmeasured = Literal["unseen", "stand_in", "assumed"]
 UNMEASURED: tuple[Unmeasured, ...] = ("unseen", "stand_in", "assumed")
 """What regimes that no published run measured begin with, then the kind: constants of the GPU are
-its own, those of another that stands in, or assumed. Each is at least as wide as the one before."""
+its own, those of a similar one, or assumed. Each is at least as wide as the one before."""
 UNVALIDATED = "unvalidated"
 """Regime of a profile that no measured step was held against: as wide as `unseen`."""
 BY_EVIDENCE: dict[str, Unmeasured] = {
@@ -128,7 +128,7 @@ def names_of_runs(job: Job, kind: Kind) -> tuple[str, ...]:
 
 
 def _machine_name(gpu: str, precision: Precision, runtime: str) -> str:
-    """Source: runs of one library are alike; `RuntimeTraits.library`."""
+    """Source: runs of one library are similar; `RuntimeTraits.library`."""
     library = catalog.intervals().libraries.get(runtime, runtime)
     return f"{gpu} {'bf16' if precision == 'fp16' else precision} {library}"
 
@@ -168,7 +168,7 @@ is as good as none, limits of 2 and 3 are worse, and beyond 4 the measured sprea
 def unlikeness(one: Layout, other: Layout) -> float:
     """Doublings and choices that lead from one layout to the other; 0: they are the same.
 
-    Source: a convention; `width_factor` says what it is good for.
+    Source: a convention; `width_factor` states what it is for.
     """
     if one == other:
         return 0.0
@@ -177,7 +177,7 @@ def unlikeness(one: Layout, other: Layout) -> float:
 
 
 def width_factor(one: Layout, other: Layout) -> float:
-    """Width of the error of the ratio of two step times, over that of layouts one doubling apart.
+    """Error of the ratio of two step times, over that of layouts that differ by one doubling.
 
     Source: derived; every change adds an error of its own, so their squares add: a random walk. Of
     13 shapes tried on 527 pairs (constant, number of degrees that differ, distance of the terms'
@@ -220,12 +220,12 @@ def place_of_tie(inside: bool | None, seconds: float) -> tuple[bool, float]:  # 
 
 
 def near_tie_range() -> tuple[float, float]:
-    """How much slower a near-tie may look: one change apart, and as unlike as can be."""
+    """How much slower a near-tie may look: one change, and as different as can be."""
     return _fraction(_one_change()), _fraction(_one_change() * math.sqrt(MOST))
 
 
 def _one_change() -> float:
-    """The spread of layouts one doubling apart."""
+    """The spread of layouts that differ by one doubling."""
     return catalog.intervals().comparison.half_width / NORMAL_80
 
 

@@ -15,7 +15,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.job import LOW_PRECISION, Job, Precision
 
 FIT_CHANCE = 0.8
-"""Chance to fit of what a search takes, where nobody states one.
+"""Chance to fit of what a search takes, where none is stated.
 
 Source: labels of published runs (docs/explanation/cost-model.md): fewer wrong than at 0.85 or 0.9.
 """
@@ -26,7 +26,7 @@ STEPS = 60
 
 
 def peak_regime(precision: Precision) -> str:
-    """Which published peaks say how far one may be off, where some of the library are known."""
+    """Which published peaks show how far one may be off, where some of the library are known."""
     return LOW if precision in LOW_PRECISION else WIDE
 
 

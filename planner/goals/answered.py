@@ -9,7 +9,7 @@ from trainplan.planner.goals.with_groups import with_groups
 
 
 def answer(context: SearchContext) -> Reached:
-    """The layouts of a plan; no deadline is asked for yet.
+    """The layouts of a plan; no deadline is applied yet.
 
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.

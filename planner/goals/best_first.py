@@ -1,4 +1,4 @@
-"""Questions that differ in one choice, asked until none that is left can have a better answer."""
+"""Questions that differ in one choice, searched until none left can have a better answer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -17,7 +17,7 @@ def best_first(
 
     Items wait with their bounds, in the order in which they are searched. One whose bound is not
     below the best value so far is not searched; nor is one when the time is over, if there is an
-    answer. `search` is told the value to beat, and has an infinite value where nothing does.
+    answer. `search` is given the value to beat, and has an infinite value where nothing does.
     """
     best, found = np.inf, False
     for item, floor in waiting:

@@ -1,6 +1,6 @@
 """The part of the cluster that is best by an objective: numbers of nodes, and groups alone.
 
-Each part is one question, asked as if it were the whole cluster. A part whose bound is no better
+Each part is one question, searched as if it were the whole cluster. A part whose bound is no better
 than the best answer so far is not searched. The others are searched briefly, and the best in full:
 its stages may be uneven and its settings its own, but not for energy.
 """
@@ -44,8 +44,8 @@ OPENED = 240
 """Layouts that brief searches for uneven stages open on all parts together, but for `time`. Source:
 assumed; seconds."""
 SHARES = (1 / 4, 9 / 10, 3 / 4)
-"""Of what is left of a time limit, for one of unlike groups alone, for the whole cluster, and for
-any other part: the rest is for others, and for the full search on the best. Source: assumed."""
+"""Of what is left of a time limit, for one of different groups alone, for the whole cluster, and
+for any other part: the rest is for others, and for the full search on the best. Source: assumed."""
 
 
 class Alone(NamedTuple):
@@ -307,7 +307,7 @@ def fastest_island(context: SearchContext, step_s: float, work_s: float) -> Alon
 def _in_order(context: SearchContext, choice: _Choice, every: Sequence[Job]) -> Iterator[_Part]:
     """In the order in which they are searched; those that no time is left for are left out.
 
-    For fewest GPUs by their number. Else groups alone before all, if they are unlike, then the
+    For fewest GPUs by their number. Else groups alone before all, if they differ, then the
     whole cluster, then the others; those with the smallest bound first.
     """
     name = context.options.objective
@@ -332,7 +332,7 @@ def _place(job: Job, part: Job) -> int:
 
 
 def _with_target(context: SearchContext, choice: _Choice, reached: Reached) -> Reached:
-    """What was asked, of the best part."""
+    """The question, of the best part."""
     assert choice.best is not None
     found, job, name = reached.found, reached.job, context.options.objective
     value, limit = choice.shown(choice.best, found.value), longest_step(reached.context)

@@ -118,7 +118,7 @@ def scale_of(job: Job, name: Name) -> float:
     share of the time that trains, which joules have in them.
 
     Raises:
-        SpecError: Money is asked for and a group has no price.
+        SpecError: Money is requested and a group has no price.
     """
     steps = run_steps(job) or 1
     price = job.islands * price_per_second(job.cluster) if name == "cost" else 1.0

@@ -56,7 +56,7 @@ class SearchContext(Context):
     budget: Budget
     workers: Workers = ALONE
     only: tuple[Rule, ...] = ()
-    """Which layouts are looked at, beside the choices of the user."""
+    """Which layouts are looked at, with the choices of the user."""
     beat_s: float = np.inf
     """Seconds of a step that is known: the fastest layout is looked for among faster ones."""
 
@@ -147,7 +147,7 @@ class SearchContext(Context):
         return rules
 
     def member(self, one: Combination) -> Member:
-        """A combination of settings, to be searched beside others."""
+        """A combination of settings, to be searched with others."""
         own = self._on(context_for(one.job, self.measured))
         return Member(one, own, (*one.only, *own.rules_of_grid))
 

@@ -61,7 +61,7 @@ def check_disaggregated(context: SearchContext) -> None:
     """What no split helps.
 
     Raises:
-        SpecError: There is no tower, or no such split; the message says why.
+        SpecError: There is no tower, or no such split; the message has the reason.
     """
     job, options, option = context.job, context.options, "--fix tower=apart"
     if job.model.tower is None:
@@ -121,7 +121,7 @@ def disaggregated_tower(context: SearchContext) -> tuple[Reached, Apart | None]:
 
 
 def _separate(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> Apart:
-    """What the plan says."""
+    """What the plan states."""
     tower = best.tower
     bounds = [one.lower_bound_s for one in tried if one.lower_bound_s is not None]
     return Apart(
@@ -145,7 +145,7 @@ def _separate(best: _Answer, tried: list[SplitTried], unified_s: float | None) -
 def _answer(job: Job, split: _Split, reached: Reached) -> _Answer | None:
     """The best step of a split with one of the layouts found for its decoder; null: none fits.
 
-    The fastest decoder may hold more samples than the tower can keep, so all of them are asked.
+    The fastest decoder may hold more samples than the tower can keep, so all of them are priced.
     """
     finalists = reached.found.finalists
     if finalists is None or reached.target is None:

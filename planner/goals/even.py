@@ -31,7 +31,7 @@ class EvenAnswer:
     lower_bound_s: float
     """No layout with even stages of any group is faster."""
     step_bound_s: float
-    """No layout at all is."""
+    """No layout is."""
 
     @classmethod
     def of(cls, group: Group, found: SearchResult) -> EvenAnswer:
@@ -88,7 +88,7 @@ class EvenTree:
         return cls(groups, tuple(context.search_group(one, top=top) for one in groups))
 
     def _grouped(self, members: Sequence[Member]) -> tuple[Group, ...]:
-        """Combinations of another job in groups with the same settings; none if they are unlike."""
+        """Combinations of another job in groups with the same settings; none if they differ."""
         own = {one.combination.settings: one for one in members}
         known = [[one.combination.settings for one in group.members] for group in self.groups]
         if own.keys() != {one for some in known for one in some}:

@@ -146,7 +146,7 @@ def _alternatives(
 
 
 def _seeds(context: SearchContext) -> int:
-    """Answers of even stages, of unlike degrees, that are looked for at the same time."""
+    """Answers of even stages, of different degrees, that are looked for at the same time."""
     return num_finalists(context)
 
 
@@ -158,7 +158,7 @@ def num_finalists(context: SearchContext) -> int:
 
 
 def step_target(context: SearchContext, step_s: float, lower_bound_s: float) -> Target:
-    """The step time of an answer; whether it is in time is asked when the search ends."""
+    """The step time of an answer; whether it is in time is checked when the search ends."""
     limit = longest_step(context)
     return Target(
         name="time",

@@ -2,8 +2,8 @@
 
 For each size of the cluster that is tried, the best layout by one figure is found, then the best
 that is strictly better by the other, and so on until none is left. Each search is exact, so the
-set is; a time limit leaves points out, and the answer says so. Where the optimizer is offloaded bit
-by bit the set is a line: of it points are told that are a hundredth of the memory apart.
+set is; a time limit leaves points out, and the answer states it. Where the optimizer is offloaded
+bit by bit the set is a line: of it points are kept that differ by a hundredth of the memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ PAIRS: tuple[tuple[Name, Name], ...] = (
     ("gpus", "cost"),
     ("gpus", "energy"),
 )
-"""Pairs that make sense: GPUs and memory say nothing of how long a step takes."""
+"""Pairs that make sense: GPUs and memory do not determine how long a step takes."""
 PROGRESS = 1 - 1e-9
 """A step must be shorter than the last one by this factor: nearer is rounding."""
 

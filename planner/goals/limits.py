@@ -15,7 +15,7 @@ from trainplan.planner.tree import SearchResult
 RULES = {"kernel_index": "kernel index"}
 """Rules that a length alone breaks, as a limit is called."""
 TIME_LIMIT = "the time limit of this search"
-"""Longer sequences may train: nobody had the time to look."""
+"""Longer sequences may train: the time was too short to search."""
 MEASURED = "what was measured"
 """Under `--trusted`: no scored run has such a length."""
 NO_LAYOUT = "no layout"

@@ -33,7 +33,7 @@ FIRST = 8192
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """Something that makes longer sequences fit, by the columns of a layout that say so."""
+    """Something that makes longer sequences fit, by the columns of a layout that show it."""
 
     name: str
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class Longest:
     context: SearchContext
     """Of the job with that length."""
     found: SearchResult | None
-    """A search that has an answer of it; null: no length at all trains."""
+    """A search that has an answer of it; null: no length trains."""
     too_long: int
     """The shortest length tried that does not train."""
 
@@ -71,7 +71,7 @@ def ladder(context: SearchContext) -> tuple[Longest, tuple[Rung, ...]]:
     """The longest sequence with all techniques, and with ever more of them.
 
     Raises:
-        SpecError: Sequences of given lengths are asked for.
+        SpecError: Sequences of given lengths are stated.
     """
     if context.job.training.lengths is not None:
         raise SpecError(

@@ -1,4 +1,4 @@
-"""The objectives of a search: each finds the layouts of a plan and says what is proven."""
+"""The objectives of a search: each finds the layouts of a plan and states what is proved."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Reached:
 def reach(context: SearchContext) -> Reached:
     """The layouts of a plan on the whole cluster, over settings that may vary.
 
-    `memory` keeps the settings of the fastest layout with even stages; on unlike node groups, and
-    with uneven stages alone, those of the job.
+    `memory` keeps the settings of the fastest layout with even stages; on different node groups,
+    and with uneven stages alone, those of the job.
 
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.

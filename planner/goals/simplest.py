@@ -1,4 +1,4 @@
-"""Simpler layouts among those that the model can hardly tell from the fastest.
+"""Simpler layouts among near-ties of the fastest.
 
 The fastest by the model is often faster by less than the model is right, and has uneven stages or
 many virtual ones for it. `planner.questions.candidates` takes the simplest within the slack for the

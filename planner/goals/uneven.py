@@ -32,13 +32,13 @@ ANY_CHUNKS = 8
 jobs need two, and those of experts hardly rise by more."""
 
 ANY_ANSWER = 60
-"""Layouts with any chunks split where none fits with chunks alike. Source: assumed."""
+"""Layouts with any chunks split where none fits with equal chunks. Source: assumed."""
 
 
 def splits_freely(on: Context, options: SearchOptions) -> bool:
     """Does the runtime take any split of the layers, and the user too?
 
-    Clusters of unlike groups have a search of their own.
+    Clusters of different groups have a search of their own.
     """
     if any(choice.only_even for choice in options.choices):
         return False
@@ -59,7 +59,7 @@ def looks_for_uneven(context: SearchContext) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What splits must respect besides the rules."""
+    """What splits must respect with the rules."""
 
     cutoff_s: float = np.inf
     memory_bytes: float = np.inf
@@ -138,13 +138,13 @@ class Splits:
             self.expanded += own.expanded
 
     def open(self, most: float, *, any_answer: bool = False) -> None:
-        """Open branches of chunks alike, until none can win or so many layouts are opened."""
+        """Open branches of equal chunks, until none can win or so many layouts are opened."""
         self._open(self.searches, most, any_answer=any_answer)
 
     def bound_any_chunks(self) -> None:
         """Bound layouts with any chunks, of those that have several on a rank.
 
-        None is split where a split with chunks alike fits. Their best splits are looked for by
+        None is split where a split with equal chunks fits. Their best splits are looked for by
         moves of single layers alone: to split them anew takes most of a search and saves a dense
         job 0.02 %. Source: measured.
         """
@@ -192,7 +192,7 @@ class Splits:
     def result(self) -> UnevenResult:
         """What is known so far.
 
-        No split with chunks alike is faster than what is proved of its kind, by the search for them
+        No split with equal chunks is faster than what is proved of its kind, by the search for them
         or by that for any chunks, which holds for these too.
         """
         known = (*self.searches, *self.free)
@@ -236,10 +236,10 @@ def faster_splits(
     most: float = np.inf,
     brief: bool = False,
 ) -> UnevenResult:
-    """What uneven stages give beside the best even ones.
+    """What uneven stages give against the best even ones.
 
     Without `splits` nothing beats the floor. They go on, if they have begun. A brief search tries
-    no layout before its turn and no chunks of unlike lengths.
+    no layout before its turn and no chunks of different lengths.
     """
     if splits is None:
         return UnevenResult(None, found.value, min(found.step_bound_s, found.value), 0)
@@ -277,7 +277,7 @@ def _at_last(context: SearchContext, splits: Splits, found: EvenAnswer) -> Uneve
 def all_splits(
     search: UnevenSearch, budget: Budget, most: float = np.inf, *, brief: bool = False
 ) -> UnevenResult:
-    """What a search of one combination finds of splits with chunks alike, and then of any."""
+    """What a search of one combination finds of splits with equal chunks, and then of any."""
     splits = Splits([search], search.incumbent_s, budget)
     splits.table = search.table
     splits.open(most, any_answer=brief)

@@ -1,4 +1,4 @@
-"""A finished search of unlike node groups, gone on with whole pipeline ranks in each of them."""
+"""A finished search of different node groups, gone on with whole pipeline ranks in each of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a plan says of a tower on GPUs of its own."""
+"""What a plan states of a tower on GPUs of its own."""
 
 from trainplan.costmodel.spec import Spec
 

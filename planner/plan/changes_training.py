@@ -1,4 +1,4 @@
-"""What of a job changes its training: each line is said with every answer."""
+"""What of a job changes its training: each line is printed with every answer."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,12 @@ from trainplan.costmodel.semantics import CHANGES, Change
 
 
 def changes_training(job: Job) -> tuple[Change, ...]:
-    """What was asked for that trains other weights from the same data; usually nothing."""
+    """What was given that trains other weights from the same data; usually nothing."""
     return tuple(CHANGES[name] for name in _names(job))
 
 
 def _names(job: Job) -> Iterator[str]:
-    """Of `CHANGES`, in the order of the options that ask for them."""
+    """Of `CHANGES`, in the order of the options that set them."""
     if of_runtime := runtime(job.runtime).changes:
         yield of_runtime
     if name := optimizer_of(job.training.optimizer).changes:

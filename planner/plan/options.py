@@ -1,4 +1,4 @@
-"""What a search must respect besides the job."""
+"""What a search must respect with the job."""
 
 from functools import lru_cache
 from typing import Literal
@@ -31,14 +31,14 @@ TIMED = ("time", "cost", "gpus", "context")
 
 
 class SearchOptions(Spec):
-    """What a search must respect besides the job."""
+    """What a search must respect with the job."""
 
     memory_margin: float | None = None
     """Share of device memory that must stay free; null: as `fit_chance` needs."""
     fit_chance: float = FIT_CHANCE
     """Chance to fit that a layout needs."""
     fit_p99: bool = False
-    """The answer fits in 99 of 100 steps, too, as experts are unlike full."""
+    """The answer fits in 99 of 100 steps, too, as experts differ in load."""
     top: int = 10
     """Alternatives to list."""
     fix: tuple[Choice, ...] = ()
@@ -60,7 +60,7 @@ class SearchOptions(Spec):
     deadline_days: float | None = Field(default=None, gt=0.0)
     """The run of `training.tokens` must end by then."""
     only_answer: bool = False
-    """Leave out uneven stages, and all that is told beside the answer: other schedules, the order
+    """Leave out uneven stages, and all that is printed with the answer: other schedules, the order
     of the nodes, what would help where nothing fits."""
     tries_uneven: int | None = None
     """With `only_answer`: give some fast layouts uneven stages and open others until there are so
@@ -87,7 +87,7 @@ class SearchOptions(Spec):
 
     @property
     def slack_fraction(self) -> float:
-        """The slack. Source: assumed; a quarter of what the model can tell between like layouts."""
+        """The slack. Source: assumed; a quarter of the near-tie of similar layouts."""
         usual = 0.02 if self.objective == "memory" else 0.01
         return usual if self.slack is None else self.slack
 
@@ -148,11 +148,11 @@ class SearchOptions(Spec):
         return frozenset((*(choice.field for choice in self.fix), *settings))
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
-        """What whole layouts must respect besides the job."""
+        """What whole layouts must respect with the job."""
         return (*(choice.rule() for choice in self.choices), *self._rules_of_job(on))
 
     def rules_of_grid(self, on: Context) -> tuple[Rule, ...]:
-        """What layouts must respect besides the job, before their layers are split."""
+        """What layouts must respect with the job, before their layers are split."""
         return (*rules_of_grid(self.choices), *self._rules_of_job(on))
 
     def _rules_of_job(self, on: Context) -> tuple[Rule, ...]:
@@ -168,7 +168,7 @@ def _combinations(
     machine: Identical[Machine],
     traits: Identical[RuntimeTraits],
 ) -> tuple[Combination, ...]:
-    """As `combinations`: an answer and its certificate ask for the same."""
+    """As `combinations`: an answer and its certificate need the same."""
     own, on = options.of, Context(job.of, machine.of, traits.of)
     writes = [TRAINERS[own.trainer].writes] if own.trainer else []
     return combinations(on, own.search_options, own.required, *writes)

@@ -1,4 +1,4 @@
-"""What a plan says of islands that are joined by outer steps, chosen or only offered."""
+"""What a plan states of islands that are joined by outer steps, chosen or only offered."""
 
 from collections.abc import Iterable
 from typing import Self
@@ -30,7 +30,7 @@ class OuterStep(Spec):
     islands: int = Field(ge=2)
     """Equal parts of the cluster."""
     idle_islands: int = Field(default=0, ge=0)
-    """Groups of the cluster that are left idle, as fewer islands are better; all are alike."""
+    """Groups of the cluster that are left idle, as fewer islands are better; all are equal."""
     every: int = Field(ge=1)
     """Local steps of a round."""
     step_time_s: float
@@ -90,7 +90,7 @@ class OuterStep(Spec):
         )
 
     def compared(self, step_s: float, num_gpus: int) -> Self:
-        """Beside the best layout without outer steps."""
+        """Next to the best layout without outer steps."""
         return self.model_copy(update={"without_step_s": step_s, "without_gpus": num_gpus})
 
     def among(

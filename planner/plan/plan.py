@@ -153,11 +153,11 @@ class Plan(Spec):
     """A tower on GPUs of its own, which are not among those of `job`; null: there is none."""
     outer_step: OuterStep | None = None
     """Islands that take local steps, of which `job` is one; or what they would make of it; null:
-    there are none, or they were not asked for and are no faster."""
+    there are none, or they were not requested and are no faster."""
     evidence: Evidence | None = None
-    """How far the best layout is from what was measured; null: not asked."""
+    """How far the best layout is from what was measured; null: not computed."""
     spent: Spent | None = None
-    """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
+    """What a step and the run take: energy, carbon dioxide, money; null: not requested."""
     load_shift: LoadShift | None = None
     """Step time and memory by step; null: ranks have the same rows in all, or it was not priced."""
     assumed: tuple[Assumed, ...] = ()
@@ -197,7 +197,7 @@ class Infeasible(Spec):
     refused: dict[str, int]
     space_size: int
     least_memory_bytes: float | None
-    """Device memory of the leanest legal layout; null when no layout is legal."""
+    """Device memory of the legal layout that needs least; null when no layout is legal."""
     least_memory_layout: Layout | None
     least_memory_fits: bool | None = False
     """Null: not known, as an upper bound of its memory excluded it; true: in 99 of 100 steps."""

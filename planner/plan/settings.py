@@ -1,4 +1,4 @@
-"""What a plan says of settings of its runtime: which were varied, and what is proven of them."""
+"""What a plan states of settings of its runtime: which were varied, and what is proved of them."""
 
 from math import inf
 

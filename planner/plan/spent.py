@@ -1,4 +1,4 @@
-"""What a plan says of energy, carbon dioxide and money of a step and of the run."""
+"""What a plan states of energy, carbon dioxide and money of a step and of the run."""
 
 from typing import Self
 
@@ -91,7 +91,7 @@ def _of_run(value: float | None, steps: int | None) -> float | None:
 
 
 def _joules(on: Context, layout: Layout, step_time_s: float) -> float | None:
-    """Of a step of all GPUs; null where their power is not known, or they are not all alike."""
+    """Of a step of all GPUs; null where their power is not known, or they are not all equal."""
     if len(on.job.cluster.groups) > 1:
         return None
     try:

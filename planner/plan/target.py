@@ -113,7 +113,7 @@ class NotTaken(Spec):
 class Trusted(Spec):
     """The rules of evidence that the answer keeps, and what they cost.
 
-    Those of `--trusted`; without it, where the best layout is unlike all published runs, the limits
+    Those of `--trusted`; without it, where no published run is like the best layout, the limits
     that hold for all runtimes and GPUs.
     """
 

@@ -40,7 +40,7 @@ ALONG = {
     "overlap_grad_reduce": {"overlap_param_gather": False},
     "overlap_moe_a2a": {"delay_wgrad": False},
 }
-"""What is off with another: gathers run beside passes in the buckets that reductions do, delayed
+"""What is off with another: gathers overlap passes in the buckets that reductions do, delayed
 weight gradients in the plan of both passes."""
 LEAST = 0.0005
 """Of the step that a default saves, below which it is not named: 0.0 % in print."""

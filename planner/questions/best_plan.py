@@ -94,7 +94,7 @@ def search(
 ) -> Plan | Infeasible:
     """Find the best layout of a job, with alternatives and a certificate.
 
-    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
+    Best is by `options.objective`; where that may leave nodes out, the plan's job has fewer.
 
     What was measured of the machine replaces the catalog; the proof then holds for that machine.
 
@@ -339,7 +339,7 @@ def _infeasible(reached: Reached) -> Infeasible:
 
 
 def _without_files(on: Context, layout: Layout, trainer: str | None) -> tuple[str, ...]:
-    """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
+    """A plan that cannot be exported has a note; `notes` name a model that cannot."""
     job = on.job
     if job.runtime in EXPORTERS:
         try:

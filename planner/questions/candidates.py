@@ -13,7 +13,7 @@ from trainplan.planner.plan import FREE, Candidate, SearchOptions
 from trainplan.planner.tree import complexity
 
 MEMORY_STEP = 0.05
-"""Shares of the memory that differ by less are alike. Source: assumed."""
+"""Shares of the memory that differ by less are equal. Source: assumed."""
 
 
 def candidates_of(
@@ -23,7 +23,7 @@ def candidates_of(
 
     The answer is the simplest layout within the slack, else the first, which is the best by the
     objective; that and the fastest with free memory are never cut off. What was measured is left
-    out where the answer alone is asked for.
+    out where the answer alone is wanted.
     """
     finalists = _each_once(finalists)
     estimates = explicit(on.with_table(finalists), memory_margin=options.margin(on.job))

@@ -25,12 +25,12 @@ AT_ONCE = 4096
 KNOWN = 16
 """Jobs whose machine and rules are kept for the next layout."""
 ANSWERS = 512
-"""Estimates kept for who asks again."""
+"""Estimates kept for the next call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimates(Sequence[Estimate]):
-    """Estimates of many layouts: columns at once, each whole `Estimate` when it is asked for."""
+    """Estimates of many layouts: columns at once, each whole `Estimate` when it is needed."""
 
     step_time_s: FloatColumn
     peak_reserved_bytes: FloatColumn

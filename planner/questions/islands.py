@@ -38,7 +38,7 @@ def search(
 ) -> Plan | Infeasible:
     """Find the best layout of a job, with alternatives and a certificate.
 
-    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
+    Best is by `options.objective`; where that may leave nodes out, the plan's job has fewer.
     Of islands (`job.outer`) it is the plan of one of them, of the number that is best where none is
     stated, or a plan without outer steps where that is better.
 

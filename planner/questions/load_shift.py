@@ -46,9 +46,9 @@ def load_shift(
 ) -> LoadShift | None:
     """Percentiles of the steps of a layout; null where ranks have the same rows in every step.
 
-    Of so many counted steps one of a hundred is known from a hundred on. Fewer say that a layout
-    does not fit if one of them does not, and nothing else. A sum of all steps, or of one, says that
-    if chance alone is too much.
+    Of so many counted steps one of a hundred is known from a hundred on. Fewer show that a layout
+    does not fit if one of them does not, and nothing else. A sum of all steps, or of one, shows
+    that if chance alone is too much.
     """
     routing = job.options.routing
     if routing is None or not job.rows_shift or layout.ep == 1:

@@ -27,7 +27,7 @@ from trainplan.planner.tree import PricePolicies, PricingContext, StepTime
 from trainplan.planner.work import Unlimited
 
 LEAST_GAIN = 0.01
-"""Share of the step from which it is said. Source: assumed."""
+"""Share of the step from which it is printed. Source: assumed."""
 MOST_NODES, MOST_SKELETONS, MOST_SIMULATED = 64, 512, 8
 """Those of the smallest bounds that are looked at. Source: measured, a tenth of a CPU second."""
 
@@ -78,7 +78,7 @@ def _smallest(bounds: np.ndarray, number: int, wanted: float) -> np.ndarray:
 
 
 def _open(own: Context, plan: Plan, options: SearchOptions) -> bool:
-    """Has the runtime modules to offload, and did nobody allow or refuse them?"""
+    """Has the runtime modules to offload, and were they neither allowed nor refused?"""
     job = plan.job
     offloads = bool(own.traits.offloading.choices(job.model)) and job.model.trained is None
     written = job.may_offload_activations or any(

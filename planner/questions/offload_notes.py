@@ -37,7 +37,7 @@ def host_change(on: Context, least_host_bytes: float | None) -> str | None:
 
 
 def offload_notes(layout: Layout, estimate: Estimate, profile: Profile | None) -> Iterator[str]:
-    """One sentence each: memory that nobody stated, and speeds that the profile lacks."""
+    """One sentence each: memory that was not stated, and speeds that the profile lacks."""
     node = estimate.memory.host
     if node.host_bytes and node.host_capacity_bytes is None:
         yield (

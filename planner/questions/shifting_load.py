@@ -16,7 +16,7 @@ FIRST, NEXT = 1 / 2, 1 / 4
 """Shares of what is left of a time limit: for the search of all layouts, and for each of those that
 leave more free. Source: assumed."""
 CLOSE = 0.01
-"""Of the memory: limits that are nearer to each other are not told apart."""
+"""Of the memory: limits that are nearer to each other are not distinguished."""
 ROUNDING = 1e-9
 """Of a share of the memory."""
 
@@ -105,7 +105,7 @@ def _lacks_bytes(plan: Plan, one: Candidate, measured: Measured) -> float:
 
 
 def _with_note(plan: Plan, first: Plan, measured: Measured) -> Plan:
-    """A plan that says what it was not searched among."""
+    """A plan with a note on what was left out of its search."""
     best, memory = first.best.estimate, first.best.estimate.memory
     lacks = _lacks_bytes(first, first.best, measured)
     free = plan.memory_margin * memory.capacity_bytes

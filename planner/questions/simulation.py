@@ -38,7 +38,7 @@ class Simulation:
     optimizer: float
     """Optimizer step of all ranks, with what is offloaded."""
     step_time_s: float
-    """What `plan estimate` says of the step."""
+    """What `plan estimate` states of the step."""
     lanes: tuple[Span, ...] = ()
     """What every lane of the slowest rank does, where something is off the GPU: seconds from the
     start of the step, before what no term explains."""

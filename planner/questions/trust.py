@@ -75,7 +75,7 @@ def check_trusted(context: SearchContext) -> None:
 
 
 def _prefers_published(options: SearchOptions) -> bool:
-    """May the answer be another than the best, where that is unlike all published runs?"""
+    """May the answer be another than the best, where no published run is like it?"""
     held = options.trusted or options.published or options.only_answer
     free = not held and options.slack_fraction > 0
     return free and options.tower != "apart" and options.objective != "context"
@@ -145,10 +145,10 @@ def or_published(reached: Reached, other: Reached | None) -> Reached:
 def published_instead(
     context: SearchContext, reached: Reached, plan: Plan, known: Reached | None
 ) -> tuple[Reached, NotTaken] | None:
-    """What to answer where a plan is unlike all published runs; null: the plan.
+    """What to answer where no published run is like a plan; null: the plan.
 
-    A plan unlike those on GPUs of its architecture comes second where it claims more than `CLAIM`.
-    `known`: the best like these, where a limit struck.
+    A plan that is like none on GPUs of its architecture comes second where it claims more than
+    `CLAIM`. `known`: the best like these, where a limit struck.
     """
     best, chosen = plan.best.layout, plan.certificate.settings
     free, fixed = _prefers_published(context.options), context.options.chosen
@@ -180,7 +180,7 @@ def _is_near_published(reached: Reached, plan: Plan) -> bool:
 
 
 def with_price_of_published(plan: Plan, other: Reached, free: Plan, not_taken: NotTaken) -> Plan:
-    """A plan like published runs, with its objective beside that of the best of all layouts."""
+    """A plan like published runs, with its objective and that of the best of all layouts."""
     without, target = free.certificate.objective, plan.certificate.objective
     trusted = Trusted(
         rules=tuple(rule.name for rule in other.context.options.rules_of_evidence(other.context)),
@@ -200,7 +200,7 @@ def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = F
 
 
 def price_of_trust(context: SearchContext, target: Target) -> Trusted | None:
-    """The objective with the rules of `trusted` beside that of a second search without them."""
+    """The objective with the rules of `trusted`, and that of a second search without them."""
     options = context.options
     if not options.trusted:
         return None
@@ -215,7 +215,7 @@ def price_of_trust(context: SearchContext, target: Target) -> Trusted | None:
 
 
 def price_of_reserve(context: SearchContext, target: Target) -> Reserve | None:
-    """The objective with the reserve beside that of a second search without it."""
+    """The objective with the reserve, and that of a second search without it."""
     if not context.job.reserves:
         return None
     whole = context.job.model_copy(update={"reserve_bytes": 0, "reserve_host_bytes": 0})
@@ -239,7 +239,7 @@ def _searched(context: SearchContext, target: Target) -> tuple[float, float | No
     """Objective of a freer search, and its bound.
 
     Every layout of the search that is priced is one of the freer, so the best of that is no worse
-    than the target; where the time was too short to find it, the target stands for it. Without any
+    than the target; where the time was too short to find it, the target is used for it. Without any
     time left, nothing is known. Of `memory`, the limit of the step time moves with the fastest
     layout, so the freer search may need more of it.
     """

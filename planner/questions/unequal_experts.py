@@ -13,7 +13,7 @@ from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.questions.load_shift import load_shift
 
 NOTICED = 5e-4
-"""Less than 0.05 % of the rows is not told."""
+"""Less than 0.05 % of the rows is not printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def balanced(job: Job) -> Job:
 def imbalance(
     job: Job, layout: Layout, step_time_s: float, measured: Measured = NOTHING
 ) -> Imbalance | None:
-    """What a step of so many seconds takes more than with balanced tokens; null: nothing asked."""
+    """What a step of so many seconds takes more than with balanced tokens; null: nothing stated."""
     found = _load(job, layout)
     if found is None:
         return None
