@@ -55,7 +55,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     style = "bold red" if bad else "bold green" if found.fits and not edge else "bold yellow"
     yield Text(escaped(CheckDocument.sentence(found)), style=style)
     if reading.job is not None:
-        lines = []
+        lines = [*_assumed_gpu(reading.fields)]
         if reading.layout is not None:
             lines.append(layout_line(reading.layout, reading.job.model))
         if found.estimate is not None:
@@ -79,6 +79,13 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     yield from _fields_part(reading.fields)
     if notes:
         yield notes_part(notes)
+
+
+def _assumed_gpu(fields: Sequence[Field]) -> Iterator[str]:
+    """That the GPU is an assumption."""
+    for one in fields:
+        if one.name == "cluster.gpu" and one.origin == "assumed":
+            yield f"The GPU is assumed, {one.value}: --cluster states it"
 
 
 def _memory_line(memory: Memory, model: ModelSpec) -> str:

@@ -11,8 +11,8 @@ from trainplan.costmodel.presets import gpus_called, machine_named, machines, re
 from trainplan.planner.runtimes.reading import Field, Origin, Request
 from trainplan.planner.shell import Launch, Problem, Word, number
 
-ASSUMED_GPUS = ("h100-sxm", "b200")
-"""The first that has the format, where no one says. Source: assumed."""
+ASSUMED_GPU = "h100-sxm"
+"""Where no one says and it has the format. Source: assumed."""
 ONE_RANK = "torchrun"
 """Starter of one rank where nothing is said. Source: torchrun --help."""
 ALL_NODES = "deepspeed"
@@ -173,8 +173,13 @@ def _gpu_of(launch: Launch, precision: Precision) -> _Named:
             if own and (both or word is None):
                 found, word = both or found or own, word or launch.features
     if word is None:
-        usual = (one for one in ASSUMED_GPUS if precision in catalog.gpu(one).peak_tflops)
-        return _Named(next(usual, ASSUMED_GPUS[0]), origin="assumed")
+        if precision in catalog.gpu(ASSUMED_GPU).peak_tflops:
+            return _Named(ASSUMED_GPU, origin="assumed")
+        says = (
+            f"the launch names no GPU, and {ASSUMED_GPU}, which is assumed then, has no "
+            f"{precision}: give --cluster NODESxGPUS:GPU"
+        )
+        return _Named(None, problems=(Problem("unknown_gpu", "unread", says),))
     if not found:
         says = (
             f"the launch names the GPU {word.text[:60]}, which the catalog does not have: give "

@@ -9,6 +9,7 @@ launches_of_script: the training commands of a script.
 number: the count in a word, where it is known.
 Place: file and line of something.
 Problem: one thing that is wrong, ignored or unread.
+way_to_state: how to state what is known to a run alone.
 Verdict: which of these a problem is.
 Word: one word of a command after expansion, with its place.
 """
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Verdict,
         Word,
         number,
+        way_to_state,
     )
     from trainplan.planner.shell.launches import Host, launch_of_command, launches_of_script
     from trainplan.planner.shell.slurm import Allocation

@@ -144,7 +144,7 @@ class Frames:
 
     def doubt(self, what: str, place: Place) -> Problem:
         """Why a launch in it may not run."""
-        asks = dict.fromkeys(self.commands.asks)
+        asks = [n for n in dict.fromkeys(self.commands.asks) if n.isidentifier() or n.isdecimal()]
         says = f"is inside this {what}, and whether it is taken is known to a run alone"
         says += f": give --set {' --set '.join(f'{name}=VALUE' for name in asks)}" if asks else ""
         return Problem("branch_unread", "unread", says, place)

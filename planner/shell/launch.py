@@ -1,7 +1,7 @@
 """A training command as it was written: words, their places, and what is wrong with them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,6 +40,14 @@ class Word:
     `$(hostname)`, `NODE_RANK`. Where there are some, `text` holds them unexpanded."""
     fallback: bool = False
     """Does it rest on the default of a variable that the script takes from elsewhere?"""
+
+
+def way_to_state(unresolved: Iterable[str]) -> str:
+    """How to state what only a run would tell: of variables their values, else the text itself."""
+    names = [name.strip("${}") for name in unresolved]
+    if all(name.isidentifier() or name.isdecimal() for name in names):
+        return "with " + " and ".join(f"--set {name}=VALUE" for name in names)
+    return "as a plain value, or hold it in a variable (NAME=$(...)) and give --set NAME=VALUE"
 
 
 @dataclass(frozen=True, slots=True)

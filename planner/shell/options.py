@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from trainplan.planner.shell.launch import Problem, Word
+from trainplan.planner.shell.launch import Problem, Word, way_to_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def split(words: Sequence[Word], options: Options) -> Split:
         word = words[at]
         if word.unresolved and word.text[:1] != "-" and _more_to_come(words[at + 1 :]):
             says = f"what {word.text} gives the starter is known only in a run: "
-            says += " and ".join(f"give --set {name}=VALUE" for name in word.unresolved)
+            says += f"give it {way_to_state(word.unresolved)}"
             problems.append(Problem("starter_unread", "unread", says, word.place))
             others.append(word)
             at += 1

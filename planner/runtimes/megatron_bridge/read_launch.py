@@ -31,6 +31,8 @@ NOT_TAKEN = re.compile(
 )
 """Options of theirs that move a step and are no keys here."""
 
+OF_GPUS = re.compile(r"_\d+gpu_([a-z]+\d+)_")
+"""`_64gpu_gb300_` in the name of a recipe."""
 SWITCHES = frozenset(
     {
         *("--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env", "--dryrun"),
@@ -51,10 +53,17 @@ class Written:
 
 
 def counted_by(launch: Launch, written: Written) -> Launch:
-    """With the ranks and the GPU that a benchmark says, where the command does not."""
+    """With the ranks and the GPU that a benchmark says, where the command does not.
+
+    Of a recipe that is named for a number of GPUs, the GPU of its name.
+    """
     ranks, gpu = written.named.get(COUNTED), written.named.get("--gpu")
     if BENCHMARKED not in written.named:
-        return launch
+        recipe = written.named.get("--recipe")
+        of_name = OF_GPUS.search(recipe.text) if recipe else None
+        if recipe is None or of_name is None or launch.gpu is not None:
+            return launch
+        return replace(launch, gpu=Word(of_name[1], recipe.place))
     if ranks and not is_counted(launch):
         each = written.named.get("--gpus_per_node")
         launch = replace(launch, starter="python", ranks=ranks, gpus_per_node=each)

@@ -32,7 +32,7 @@ from trainplan.planner.runtimes.megatron_lm.read.releases import (
     value_of,
 )
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
-from trainplan.planner.shell import Problem, Word
+from trainplan.planner.shell import Problem, Word, way_to_state
 
 LARGEST = 10**12
 """Of a whole number; no option means more, and lists of so many entries would fill the memory."""
@@ -305,7 +305,7 @@ def _strays(words: Sequence[Word], before: Word | None, *, strict: bool) -> Iter
 def _unread(word: Word) -> Problem:
     says = (
         f"{shown(word.text)} is known to a run alone and taken for nothing: give what it holds "
-        f"with --set {word.unresolved[0].strip('${}')}=VALUE"
+        f"{way_to_state(word.unresolved)}"
     )
     return Problem("unread_words", "unread", says, word.place)
 

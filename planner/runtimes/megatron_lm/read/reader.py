@@ -44,7 +44,7 @@ from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM, written_model
 from trainplan.planner.runtimes.ranks import USUAL_NODE, is_counted
 from trainplan.planner.runtimes.reading import NOT_STATED, OF_RECIPE, Field, Reading, Request
-from trainplan.planner.shell import Launch, Problem, Verdict, Word
+from trainplan.planner.shell import Launch, Problem, Verdict, Word, way_to_state
 from trainplan.planner.space import broken_rules, rules_of_job
 
 CHECKS = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST, *MODEL_CHECKS, *RUN_CHECKS)
@@ -125,8 +125,8 @@ def _unread(arguments: Arguments, *, whole: bool) -> Iterator[Problem]:
     for dest, given in arguments.given.items():
         if given.unresolved and dest in READ:
             says = (
-                f"{shown(given.written)} is known to a run alone: give it with "
-                f"--set {given.unresolved[0].strip('${}')}=VALUE"
+                f"{shown(given.written)} is known to a run alone: give it "
+                f"{way_to_state(given.unresolved)}"
             )
             yield Problem("unread_value", "unread", says, given.place)
     for dest, says in OTHER_FILES.items():

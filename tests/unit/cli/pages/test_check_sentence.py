@@ -61,6 +61,7 @@ def test_the_chance_to_fit_is_printed_and_a_setting_without_a_variable(tmp_path:
     path.write_text(MOE)
     answer = plan("check", path, "--set", "MBS=1", "--set", "MBSS=1", "--time-limit", "0.1")
     assert answer.out.startswith("It runs and fits: ")
+    assert answer.out.splitlines()[2] == "The GPU is assumed, h100-sxm: --cluster states it"
     assert " of 100), with " in " ".join(answer.out.split("\n\n")[1].split())
     assert "names no MBSS, so it changes nothing: did you mean 'MBS'?" in " ".join(
         answer.err.split()

@@ -135,6 +135,15 @@ def test_every_recorded_recipe_is_legal_on_as_many_gpus_as_its_name_says(name):
     assert reading.layout is not None
 
 
+@pytest.mark.parametrize("gpu", ["gb200", "gb300", "b300"])
+def test_a_recipe_that_is_named_for_a_gpu_runs_on_it(gpu):
+    name = f"qwen3_235b_a22b_pretrain_256gpu_{gpu}_fp8mx_config"
+    reading = MEGATRON_BRIDGE.read(launch(f"--recipe {name}", 256), Request())
+    (field,) = [one for one in reading.fields if one.name == "cluster.gpu"]
+    assert (field.value, field.origin) == (gpu, "stated")
+    assert reading.job.cluster.num_gpus == 256
+
+
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("False", None)])
 def test_inputs_of_an_activation_in_fp8_are_read(value, expected):
     line = f"model.transformer.activation_func_fp8_input_store={value}"

@@ -19,6 +19,7 @@ from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
 from trainplan.planner.runtimes.megatron_lm.read.reader import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.without_price import IGNORED, NO_EFFECT, UNMODELLED
+from trainplan.planner.shell import Host, launches_of_script
 
 LLAMA = (
     "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
@@ -140,9 +141,12 @@ def test_without_a_word_on_it_the_gpu_is_assumed_and_the_world_read():
     assert field(reading, "cluster.num_nodes").origin == "stated"
 
 
-def test_the_assumed_gpu_has_the_format():
+def test_no_gpu_is_assumed_that_lacks_the_format():
     reading = read("--fp4-format e2m1", wanted=Request(), nodes=word("2"), gpus_per_node=word("8"))
-    assert reading.job.cluster.name == "2x8:b200"
+    (problem,) = [one for one in reading.problems if one.cause == "unknown_gpu"]
+    assert problem.verdict == "unread"
+    assert problem.says.endswith("has no nvfp4: give --cluster NODESxGPUS:GPU")
+    assert reading.job is None or reading.job.cluster is None or reading.layout is None
 
 
 def test_a_gpu_without_the_format_stops_the_launch():
@@ -405,3 +409,28 @@ def test_a_release_is_that_of_the_container_or_what_is_stated():
     experts = MEGATRON_LM.read(launch(LLAMA + VOCABULARY + EXPERTS), REQUEST)
     assumed = field(experts.of_release(launch(""), None), "job.release")
     assert (assumed.origin, assumed.value) == ("assumed", release_of(None).container)
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "says"),
+    [
+        ("$TP", {}, "give it with --set TP=VALUE"),
+        ("$(python pick_tp.py)", {}, "hold it in a variable (NAME=$(...)) and give --set NAME="),
+        ("$(python pick_tp.py)", {"before": "TP"}, "give it with --set TP=VALUE"),
+    ],
+)
+def test_what_a_run_alone_knows_is_given_in_a_form_that_works(value, settings, says):
+    first = f"{settings['before']}={value}\n" if settings else ""
+    used = f"${settings['before']}" if settings else value
+    rest = "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024"
+    text = f"{first}torchrun --nproc_per_node 8 pretrain_gpt.py {rest} --tp-comm-overlap"
+    text += f" --max-position-embeddings 1024 --tensor-model-parallel-size {used}"
+    (launch,) = launches_of_script(text, "run.sh", {}, Host())
+    reading = MEGATRON_LM.read(launch, Request(cluster=parse_cluster("1x8:h100-sxm")))
+    (problem,) = [one for one in reading.problems if one.cause == "unread_value"]
+    assert says in problem.says
+    assert "--set (" not in problem.says
+    if "--set TP" in says:
+        (launch,) = launches_of_script(text, "run.sh", {"TP": "2"}, Host())
+        reading = MEGATRON_LM.read(launch, Request(cluster=parse_cluster("1x8:h100-sxm")))
+        assert not [one for one in reading.problems if one.cause == "unread_value"]
