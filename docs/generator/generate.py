@@ -2,6 +2,7 @@
 
 python docs/generator/generate.py            write the files
 python docs/generator/generate.py --check    name those out of date, exit code 1 if any is
+python docs/generator/generate.py PAGE ...   write these alone, pages with commands
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -362,11 +363,16 @@ def rendered() -> dict[Path, str]:
     pages = {
         REFERENCE / name: "\n".join((HEAD, *page())).rstrip() + "\n" for name, page in PAGES.items()
     }
-    examples = (path for path in EXAMPLES if path not in pages)
+    examples = [path for path in EXAMPLES if path not in pages]
     pages[REFERENCE / "profile.schema.json"] = schema_text()
     pages[NAMES_FILE] = names_text()
-    texts = {path: replayed(path.read_text(encoding="utf-8")) for path in examples}
-    return pages | {path: with_figures(text, texts) for path, text in texts.items()}
+    return pages | with_commands(examples)
+
+
+def with_commands(paths: Iterable[Path]) -> dict[Path, str]:
+    """Pages with what their commands print."""
+    texts = {path: replayed(path.read_text(encoding="utf-8")) for path in paths}
+    return {path: with_figures(text, texts) for path, text in texts.items()}
 
 
 def outdated() -> list[Path]:
@@ -385,7 +391,8 @@ def main(arguments: Sequence[str]) -> int:
         for path in stale:
             sys.stderr.write(f"{path} is out of date: run `make docs`\n")
         return 1 if stale else 0
-    for path, text in rendered().items():
+    named = [Path(one).resolve() for one in arguments]
+    for path, text in (with_commands(named) if named else rendered()).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return 0
