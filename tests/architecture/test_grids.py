@@ -1,5 +1,6 @@
 """Of a large grid a sample is run that leaves no value out, of heavy properties fewer examples."""
 
+from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
@@ -7,8 +8,15 @@ import pytest
 
 from tests.grids import Request, examples, sampled, some_cases
 
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    name: str
+    callspec: SimpleNamespace
+
+
 CELLS = [
-    SimpleNamespace(name=f"test[{a}-{b}-{c}]", callspec=SimpleNamespace(params=params))
+    Cell(name=f"test[{a}-{b}-{c}]", callspec=SimpleNamespace(params=params))
     for a, b, c in product(range(9), range(4), range(3))
     if (params := {"a": a, "b": b, "c": c})
 ]
