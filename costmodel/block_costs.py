@@ -23,7 +23,7 @@ from trainplan.costmodel.memory import (
     updated_params,
 )
 from trainplan.costmodel.pipeline import ENDS, Ranks
-from trainplan.costmodel.step import Priced
+from trainplan.costmodel.step import Costed
 from trainplan.costmodel.traffic import (
     rank_offload_seconds,
     rank_optimizer_seconds,
@@ -124,7 +124,7 @@ class BlockCosts:
         return replace(self, state_bytes=self.state_bytes - fraction * self.optimizer_bytes)
 
 
-def block_costs(priced: Priced) -> BlockCosts:
+def block_costs(priced: Costed) -> BlockCosts:
     """Costs of every kind of block for each row of a priced table."""
     table = priced.table
     units = _one_block_each(len(priced.job.model.kinds) + ENDS, len(table))

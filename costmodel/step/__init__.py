@@ -8,6 +8,7 @@ boundary_seconds: seconds of one message between each stage and the next, and ho
     join busy.
 busy_with_messages: passes with the messages in which their ranks wait, and what is left of the
     way between.
+Costed: seconds of the blocks of layouts, and the memory of their ranks.
 Estimate: all a layout is expected to cost.
 explicit: price every row with its schedule simulated.
 link_bound: seconds in which the joins of groups can carry all messages of a step, one after the
@@ -25,7 +26,6 @@ Priced: everything known of a table of layouts before its schedules are run.
 RankMemory: peak bytes of one pipeline rank.
 row_work: the items of one row, of the rank that is delayed most.
 simulate: run each row's schedule, with its messages and with instant ones.
-simulate_heterogeneous: as `step.timelines.simulate`.
 Simulated: layouts with their schedules simulated.
 simulated: price every row with its schedule simulated.
 SimulatedTable: `Makespans` of many layouts.
@@ -37,6 +37,7 @@ without_overhead: the sum of the terms that makes a step of so many seconds.
 """
 
 from trainplan.costmodel.step.estimate import (
+    Costed,
     Priced,
     local_seconds,
     price,
@@ -47,7 +48,6 @@ from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import (
     on_groups,
     price_heterogeneous,
-    simulate_heterogeneous,
 )
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.offloaded import row_work

@@ -73,25 +73,36 @@ from trainplan.costmodel.traffic import (
 
 
 @dataclass(frozen=True, slots=True)
-class Priced(Candidates):
-    """Everything known of a table of layouts before its schedules are run."""
+class Costed(Candidates):
+    """Seconds of the blocks of a table of layouts, and the memory of their ranks."""
 
     gathered: RowBlocks
     params: BlockParams
     """Of one block of each kind."""
     ranks: Ranks
+    held: RankParams
     seconds: RowSeconds
-    work: RankSeconds
     microbatches: IntColumn
     memory: MemoryTable
-    traffic: FloatColumn
-    """Gradient reduction and parameter gather that outlast each rank class's passes."""
-    dp_comm: FloatColumn
-    """Seconds they add to the bound of the pipeline."""
-    optimizer: FloatColumn
-    offload: FloatColumn
-    step_seconds: FloatColumn
-    """Proven lower bound of the step time."""
+
+    @classmethod
+    def of(cls, candidates: Candidates, *, merged: bool = True) -> Costed:
+        """As `price`, without what ranks send after their passes, and without a sum."""
+        candidates = candidates.as_executed
+        gathered, params = row_blocks(candidates), _params(candidates)
+        ranks = ranks_of(candidates.job, candidates.table) if merged else _every_rank(candidates)
+        held = rank_params(ranks, params)
+        return Costed(
+            *candidates.shared,
+            candidates.table,
+            gathered=gathered,
+            params=params,
+            ranks=ranks,
+            held=held,
+            seconds=row_seconds(candidates, blocks=gathered, params=params),
+            microbatches=num_microbatches(candidates.job, candidates.table),
+            memory=rank_memory(candidates, gathered, ranks=ranks, params=params, held=held),
+        )
 
     @property
     def key(self) -> IntColumn:
@@ -102,6 +113,21 @@ class Priced(Candidates):
     def blocks(self) -> Blocks:
         """Blocks of distinct keys."""
         return self.gathered.kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Priced(Costed):
+    """Everything known of a table of layouts before its schedules are run."""
+
+    work: RankSeconds
+    traffic: FloatColumn
+    """Gradient reduction and parameter gather that outlast each rank class's passes."""
+    dp_comm: FloatColumn
+    """Seconds they add to the bound of the pipeline."""
+    optimizer: FloatColumn
+    offload: FloatColumn
+    step_seconds: FloatColumn
+    """Proven lower bound of the step time."""
 
     @property
     def update(self) -> FloatColumn:
@@ -129,36 +155,30 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
 
     `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
     """
-    candidates = candidates.as_executed
-    job, machine, table = candidates.job, candidates.machine, candidates.table
-    gathered = row_blocks(candidates)
-    ranks = ranks_of(job, table) if merged else _every_rank(candidates)
-    params = _params(candidates)
-    held = rank_params(ranks, params)
-    updated = updated_params(table, held)
-    microbatches = num_microbatches(job, table)
-    seconds = row_seconds(candidates, blocks=gathered, params=params)
-    work = rank_seconds(seconds, ranks)
+    one = Costed.of(candidates, merged=merged)
+    machine, table, ranks, microbatches = one.machine, one.table, one.ranks, one.microbatches
+    updated = updated_params(table, one.held)
+    work = rank_seconds(one.seconds, ranks)
     bound = pipeline_lower_bound(work, ranks, table, microbatches)
-    traffic = step_traffic_seconds(candidates, held, work)
+    traffic = step_traffic_seconds(one, one.held, work)
     one_copy = adds_to_a_copy(ranks.embedding, ranks.head)
-    traffic = traffic + one_copy * table_sum_seconds(candidates)
-    traffic = traffic + whole_sum_seconds(candidates, ranks)
+    traffic = traffic + one_copy * table_sum_seconds(one)
+    traffic = traffic + whole_sum_seconds(one, ranks)
     dp_comm = exposed_seconds(bound, earliest_ends(work, microbatches), traffic)
-    update = rank_optimizer_seconds(machine, table, held, updated)
-    optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
-    memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
+    update = rank_optimizer_seconds(machine, table, one.held, updated)
+    optimizer = (update + rank_update_seconds(one, machine, ranks)).max(axis=0)
     offload = offload_seconds(machine, table, updated)
     priced = Priced(
-        *candidates.shared,
+        *one.shared,
         table,
-        gathered=gathered,
-        params=params,
+        gathered=one.gathered,
+        params=one.params,
         ranks=ranks,
-        seconds=seconds,
-        work=work,
+        held=one.held,
+        seconds=one.seconds,
         microbatches=microbatches,
-        memory=memory,
+        memory=one.memory,
+        work=work,
         traffic=traffic,
         dp_comm=dp_comm,
         optimizer=optimizer,

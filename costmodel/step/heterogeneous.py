@@ -76,6 +76,24 @@ class HeterogeneousStep:
         used = memory.reserved + memory.outside_bytes
         return np.asarray((used <= self.capacity * (1 - margin)).all(axis=0))
 
+    def simulated(self) -> SimulatedTable:
+        """As `step.timelines.simulate`; no step ends before the joins have carried its messages.
+
+        Where they have not, the drain of the pipeline waits for them.
+        """
+        priced = self.whole
+        with_messages, instant, dp_comm = np.zeros((3, len(priced.table)))
+        for one in self.pipelines:
+            rows, own_start = one.rows, priced.seconds.unsynchronised[one.rows]
+            ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, own_start)
+            busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~own_start
+            ends = ends + np.maximum(0.0, busy - ends.max(axis=1))[:, None]
+            with_messages[rows] = ends.max(axis=1)
+            instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
+            traffic = priced.traffic[: one.shape[1], rows]
+            dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
+        return SimulatedTable(with_messages, instant, dp_comm)
+
     def row(self, index: int) -> Priced:
         """`whole` with the blocks of the group of one row's busiest rank."""
         busiest = int(np.argmax(self.whole.work.pair[:, index]))
@@ -116,28 +134,9 @@ def on_groups(candidates: Candidates) -> list[Candidates]:
     return [replace(candidates, job=job, machine=machine) for job, machine in pairs]
 
 
-def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
-    """As `step.timelines.simulate`; no step ends before the joins have carried its messages.
-
-    Where they have not, the drain of the pipeline waits for them.
-    """
-    priced = heterogeneous.whole
-    with_messages, instant, dp_comm = np.zeros((3, len(priced.table)))
-    for one in heterogeneous.pipelines:
-        rows, own_start = one.rows, priced.seconds.unsynchronised[one.rows]
-        ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, own_start)
-        busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~own_start
-        ends = ends + np.maximum(0.0, busy - ends.max(axis=1))[:, None]
-        with_messages[rows] = ends.max(axis=1)
-        instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
-        traffic = priced.traffic[: one.shape[1], rows]
-        dp_comm[rows] = exposed_seconds(with_messages[rows], ends.T, traffic)
-    return SimulatedTable(with_messages, instant, dp_comm)
-
-
 def heterogeneous_seconds(heterogeneous: HeterogeneousStep) -> FloatColumn:
     """Step time of every row, simulated. Source: as `costmodel.step.simulate.step_seconds`."""
-    pipeline = simulate_heterogeneous(heterogeneous)
+    pipeline = heterogeneous.simulated()
     explained = pipeline.with_messages + pipeline.dp_comm + heterogeneous.whole.update
     return with_overhead(heterogeneous.whole.machine, explained)
 

@@ -19,7 +19,6 @@ from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
     price_heterogeneous,
-    simulate_heterogeneous,
 )
 from trainplan.costmodel.step.offloaded import lane_uses, written_bytes
 from trainplan.costmodel.step.results import (
@@ -122,7 +121,7 @@ def _explicit_heterogeneous(
 
     Memory is that of the rank with least to spare.
     """
-    simulated = simulate_heterogeneous(heterogeneous)
+    simulated = heterogeneous.simulated()
     found = []
     for row, makespans in enumerate(map(simulated.row, range(len(heterogeneous.whole.table)))):
         one = _estimate(heterogeneous.row(row), row, makespans=makespans, margin=margin)

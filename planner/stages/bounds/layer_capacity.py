@@ -29,7 +29,7 @@ from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.program import EQUAL, most_held, placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced
+from trainplan.costmodel.step import Costed
 from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.problem.chunks import in_flight_least
@@ -153,7 +153,7 @@ def least_update(of: PricedGroups) -> FloatColumn:
 
 
 def most_layers(
-    priced: Priced,
+    priced: Costed,
     costs: BlockCosts,
     rows: IntColumn,
     limits: tuple[float, FloatColumn | float],
@@ -231,7 +231,7 @@ def held_layers(
 
 
 def _free_bytes(
-    priced: Priced, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
+    priced: Costed, costs: BlockCosts, rows: IntColumn, ends: BoolColumn, memory_bytes: float
 ) -> RankRows:
     """Bytes that each rank has for its layers and their activations.
 
@@ -245,7 +245,7 @@ def _free_bytes(
     return np.asarray(allocated - transients - ends.astype(np.float64).T @ state)
 
 
-def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntColumn) -> FloatColumn:
+def _regrown(priced: Costed, costs: BlockCosts, rows: IntColumn, longest: IntColumn) -> FloatColumn:
     """Bytes that stages of so many layers lack of those recomputed at once; (1, number, row).
 
     Source: as `costmodel.memory.rank`; layers that wait on the host tell no bytes.
@@ -258,7 +258,7 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
     return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
 
 
-def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:
+def _layer_seconds(priced: Costed, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:
     """Both passes of one layer, repeated where all layers are.
 
     Source: a layer runs forward and backward once for each micro batch, and where all are
@@ -270,7 +270,7 @@ def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
 
 
 def _kept_bytes(
-    priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn
+    priced: Costed, costs: BlockCosts, kind: int, rows: IntColumn
 ) -> list[tuple[FloatColumn, FloatColumn]]:
     """Activations of a micro batch that a stage keeps at least: of each layer, and less in all.
 

@@ -27,7 +27,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced, boundary_seconds, on_groups, price, without_overhead
+from trainplan.costmodel.step import Costed, boundary_seconds, on_groups, without_overhead
 from trainplan.planner.policies import Fractions, most_within
 from trainplan.planner.stages.bounds.mean_paths import Pipeline
 from trainplan.planner.stages.columns import GroupKindRows
@@ -38,7 +38,7 @@ from trainplan.planner.stages.problem.of_layouts import ranks_in_order
 class PricedGroups(Candidates):
     """Layouts on the machine of each node group; equal nodes are one group."""
 
-    priced: tuple[Priced, ...]
+    priced: tuple[Costed, ...]
     costs: tuple[BlockCosts, ...]
     memory_bytes: tuple[float, ...]
     """Device memory that a rank may use, of each group."""
@@ -58,7 +58,7 @@ class PricedGroups(Candidates):
         Bytes are those of the largest fraction of the optimizer of its range, as in
         `stage_problems`: no fraction between takes less of either.
         """
-        priced = tuple(map(price, on_groups(candidates) if order else (candidates,)))
+        priced = tuple(map(Costed.of, on_groups(candidates) if order else (candidates,)))
         fraction = priced[0].table.offload_optimizer
         room = most_within(fraction, ranges) - fraction
         costs = tuple(block_costs(one).with_room(room) for one in priced)

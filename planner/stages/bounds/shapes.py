@@ -21,7 +21,7 @@ from trainplan.costmodel.block_costs import (
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory import RankParams
-from trainplan.costmodel.step import Priced, with_overhead
+from trainplan.costmodel.step import Costed, with_overhead
 from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
 from trainplan.planner.stages.bounds.layer_capacity import (
     layer_capacities,
@@ -148,7 +148,7 @@ def _around(of: PricedGroups, most: FloatColumn) -> FloatColumn:
     return np.asarray(_least_traffic(of.priced[0], of.costs[0], most) + least_update(of))
 
 
-def _least_traffic(priced: Priced, costs: BlockCosts, most: FloatColumn) -> FloatColumn:
+def _least_traffic(priced: Costed, costs: BlockCosts, most: FloatColumn) -> FloatColumn:
     """Seconds by which the traffic of any rank outlasts its passes, at least.
 
     A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide
@@ -167,7 +167,7 @@ def _least_traffic(priced: Priced, costs: BlockCosts, most: FloatColumn) -> Floa
     return np.asarray(np.broadcast_to(reduce + gather, (1, len(fewest)))[0])
 
 
-def _most_layers(priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
+def _most_layers(priced: Costed, costs: BlockCosts, cutoff_s: float) -> FloatColumn:
     """Layers of the usual kind that one rank can run in the cutoff.
 
     Source: n layers take n pairs of passes for each micro batch, one after the other, so more than

@@ -12,7 +12,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced, boundary_seconds, on_groups, price, price_heterogeneous
+from trainplan.costmodel.step import Costed, boundary_seconds, on_groups, price_heterogeneous
 from trainplan.planner.policies import (
     Fractions,
     most_within,
@@ -42,7 +42,7 @@ def stage_problems(
     if order:
         plain = table.replaced(stages=objects([None] * len(table)))
         machines = on_groups(candidates.with_table(plain))
-    priced = [price(one, merged=False) for one in machines]
+    priced = [Costed.of(one, merged=False) for one in machines]
     parts = [_costs(one, usable, ranges) for one, usable in zip(priced, memory_bytes, strict=True)]
     found = []
     for row, own in enumerate(zip(*parts, strict=True)):
@@ -78,7 +78,7 @@ def ranks_in_order(job: Job, rank_gpus: int, order: Sequence[int]) -> IntColumn:
     return np.repeat(np.array(order), counts)
 
 
-def _costs(priced: Priced, memory_bytes: float, ranges: Sequence[Fractions]) -> list[GroupCosts]:
+def _costs(priced: Costed, memory_bytes: float, ranges: Sequence[Fractions]) -> list[GroupCosts]:
     """Every row on one machine; bytes are those of the most of its range that may be offloaded."""
     fraction = priced.table.offload_optimizer
     costs = block_costs(priced).with_room(most_within(fraction, ranges) - fraction)
@@ -97,14 +97,14 @@ def _costs(priced: Priced, memory_bytes: float, ranges: Sequence[Fractions]) -> 
     ]
 
 
-def _stage_of(priced: Priced, row: int) -> IntColumn:
+def _stage_of(priced: Costed, row: int) -> IntColumn:
     """Virtual stage of each (rank, chunk) of a row."""
     table = priced.table
     name = SCHEDULE_NAMES[table.schedule[row]]
     return placed(SCHEDULES[name].placement, int(table.pp[row]), int(table.vpp[row]))
 
 
-def _transients(priced: Priced, row: int) -> FloatColumn:
+def _transients(priced: Costed, row: int) -> FloatColumn:
     """Bytes that live for a moment on each rank, with the least that is in transit in any split."""
     table = priced.table
     name, pp, vpp = SCHEDULE_NAMES[table.schedule[row]], int(table.pp[row]), int(table.vpp[row])
@@ -126,7 +126,8 @@ def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
     if problem.offloads is None:
         return table
     none = problem.with_table(with_fraction(table, 0.0))
-    one = price(none, merged=False) if len(problem.parts) == 1 else price_heterogeneous(none).whole
+    equal = len(problem.parts) == 1
+    one = Costed.of(none, merged=False) if equal else price_heterogeneous(none).whole
     return with_least_of(table, one.memory, problem.rank_memory, problem.offloads)
 
 

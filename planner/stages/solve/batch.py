@@ -19,7 +19,6 @@ from trainplan.costmodel.step import (
     price,
     price_heterogeneous,
     simulate,
-    simulate_heterogeneous,
     virtual_stage_seconds,
     with_overhead,
 )
@@ -196,7 +195,7 @@ def _run(
     if len(problem.parts) > 1:
         mixed = price_heterogeneous(candidates)
         one = mixed.pipelines[0]
-        return mixed.whole, simulate_heterogeneous(mixed), one.seconds, one.p2p
+        return mixed.whole, mixed.simulated(), one.seconds, one.p2p
     priced = price(candidates, merged=False)
     seconds = virtual_stage_seconds(priced, np.arange(len(candidates.table)))
     return priced, simulate(priced), seconds, priced.seconds.p2p
