@@ -86,6 +86,7 @@ def planned(tmp_path_factory):
     return made
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("launcher", ["slurm", "mpi", "kubernetes", "pytorchjob", "skypilot"])
 @pytest.mark.parametrize("runtime", ["megatron-lm", "deepspeed"])
 def test_an_export_for_a_launcher_comes_back(planned, runtime, launcher, tmp_path):

@@ -33,7 +33,7 @@ FAR = 10.0
 
 def small(name, **fields):
     sizes = {
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "hidden_size": 384,
         "intermediate_size": 1024,
         "num_attention_heads": 6,
@@ -50,7 +50,6 @@ GATED = (small("gated", num_key_value_heads=2), 2, 256)
 PLAIN = (
     small(
         "plain",
-        num_hidden_layers=2,
         hidden_size=768,
         intermediate_size=3072,
         num_attention_heads=12,

@@ -186,7 +186,7 @@ def test_lanes_are_drawn_and_written(node, tmp_path):
     end = max(one["end_s"] for one in document["lanes"])
     explained = document["makespan_s"] + document["optimizer_s"]
     assert end == pytest.approx(explained, rel=1e-6)
-    explained = plan("explain", path, "--time-limit", "5")
+    explained = plan("explain", path, "--time-limit", "0.1")
     assert "Lanes of a step, slowest rank" in explained.out
 
 

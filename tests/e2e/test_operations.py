@@ -24,7 +24,7 @@ def test_a_launch_with_operations_is_read_to_the_same_layout_and_step(planned, t
         "export", path, "--launcher", "slurm", "--with", "operations", "--output-dir", folder
     )
     assert written.code == 0, written.err
-    read = plan("check", folder / "run.sbatch", "--json").json
+    read = plan("check", folder / "run.sbatch", "--time-limit", "0.1", "--json").json
     best = document["best"]["layout"]
     assert read["layout"] == {name: best[name] for name in read["layout"]} | {
         "offload": read["layout"]["offload"]

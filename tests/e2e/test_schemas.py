@@ -66,14 +66,14 @@ def searches(planned):
 
 
 def questions(planned):
-    limit = ("--time-limit", "1")
-    yield "explain", plan("explain", planned, *limit, "--json").json
+    limit, short = ("--time-limit", "1"), ("--time-limit", "0.1")
+    yield "explain", plan("explain", planned, *short, "--json").json
     for layout in ("tp=2", "tp=3,dp=2", "pp=4"):
         yield "why-not", plan("why-not", planned, "--layout", layout, *limit, "--json").json
     yield "compare", plan("compare", planned, planned, "--json").json
     times = ("--restart", "10m", "--repair", "2h")
     yield "replan", plan("replan", planned, "--cluster", "1x4:h100-sxm", *times, "--json").json
-    yield "sweep", plan("sweep", planned, "--vary", "gpus=8,16", *limit, "--json").json
+    yield "sweep", plan("sweep", planned, "--vary", "gpus=4,8", *limit, "--json").json
     yield "files", plan("export", planned, "--json").json
     yield "files", plan("export", planned, "--keys", "verl", "--json").json
     page = planned.with_name("report.html")

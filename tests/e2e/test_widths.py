@@ -6,8 +6,9 @@ import pytest
 
 from tests.e2e.command import SMALLER, TINY, plan, with_value
 from tests.e2e.measured_runs import own_run, write_runs
-from tests.e2e.test_commands import LAUNCH, calibrated_run
+from tests.e2e.test_commands import calibrated_run
 from tests.e2e.test_profiles import NCCL, SIMUMAX
+from tests.e2e.test_schemas import LAUNCH
 from tests.grids import number
 from tests.plugged import simumax_profile
 from trainplan.cli.blocks import shown
