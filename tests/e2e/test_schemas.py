@@ -1,6 +1,7 @@
 """`plan schema`: what commands print and read follows the schemas, and has no other key."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import jsonschema
@@ -10,7 +11,7 @@ import yaml
 from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.measured_runs import sample
 from tests.plugged import simumax_profile
-from trainplan.cli.documents.registry import DOCUMENTS, document_schema, documented
+from trainplan.cli.documents.registry import DOCUMENTS, documented
 from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.verification.by_megatron import combinations
@@ -141,6 +142,12 @@ def documents(folder, planned, make_job):
     ]
 
 
+@cache
+def printed(name):
+    """A schema as `plan schema` prints it."""
+    return plan("schema", name).json
+
+
 def closed(schema):
     """The schema, with every key refused that it does not name."""
     if isinstance(schema, list):
@@ -158,7 +165,7 @@ def test_every_document_follows_its_schema_and_has_no_other_key(documents):
     readers = {}
     for name, document in documents:
         if name not in readers:
-            schema = document_schema(name)
+            schema = printed(name)
             may_have_others = name == "run"  # they are remarked on
             reader = jsonschema.Draft202012Validator
             readers[name] = reader(schema if may_have_others else closed(schema))
@@ -170,20 +177,20 @@ def test_a_key_that_only_the_document_has_is_noticed(planned):
     document = json.loads(planned.read_text())
     document["best"]["estimate"]["memory"]["colour"] = "blue"
     with pytest.raises(jsonschema.ValidationError, match="colour"):
-        jsonschema.validate(document, closed(document_schema("plan")))
-    jsonschema.validate(document, document_schema("plan"))  # further keys may come
+        jsonschema.validate(document, closed(printed("plan")))
+    jsonschema.validate(document, printed("plan"))  # further keys may come
 
 
 def test_a_key_that_only_the_schema_has_is_noticed(planned):
     document = json.loads(planned.read_text())
     del document["best"]["estimate"]["memory"]["fits"]
     with pytest.raises(jsonschema.ValidationError, match="fits"):
-        jsonschema.validate(document, document_schema("plan"))
+        jsonschema.validate(document, printed("plan"))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_schema_is_one_and_says_what_keys_mean(name):
-    schema = plan("schema", name).json
+    schema = printed(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"].endswith("2020-12/schema")
     if "properties" in schema:
