@@ -1,6 +1,6 @@
 """The GPUs this project knows and the constants of its formulas, each number with its source.
 
-The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` beside this file,
+The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` next to this file,
 and in files of plug-ins; nothing here is a number.
 """
 
@@ -124,7 +124,7 @@ def intervals() -> Intervals:
 
 @cache
 def spreads() -> Spreads:
-    """How far machines and layouts are from what the cost model says of them."""
+    """How far machines and layouts are from the cost model."""
     return Spreads.model_validate(tomllib.loads(_text("spreads.toml")))
 
 
@@ -164,7 +164,7 @@ def _spellings() -> dict[str, str]:
 
 
 def _plain(name: str) -> str:
-    """A name without case, vendor and what stands between its words."""
+    """A name without case, vendor and what is between its words."""
     words = re.split(r"[\s_-]+", name.strip().lower())
     return "-".join(word for word in words if word not in ("nvidia", "amd"))
 
@@ -216,7 +216,7 @@ def host_of(group: NodeGroup) -> HostSpec | None:
     """The host of a node group: what it states, and of the rest what the catalog knows of it.
 
     Raises:
-        CatalogError: No host has the name it is said to be like.
+        CatalogError: No host has the name that it is stated to be like.
     """
     if group.host is None or group.host.like is None:
         return group.host
@@ -258,7 +258,7 @@ def sustained_fits(precision: str) -> tuple[str, ...]:
 
 
 def stand_in(name: str) -> str | None:
-    """GPU whose fitted constants stand in where `name` has none of its own; null if none may.
+    """GPU whose fitted constants are used where `name` has none of its own; null if none may.
 
     The table is `stand_in` in `fitted.toml`: the same chip first, else the same architecture, else
     the nearest generation of the vendor. It never crosses vendors and ends after a few steps, so a

@@ -1,4 +1,4 @@
-"""How well the catalog knows a GPU: measured on it, on one that stands in, or assumed."""
+"""How well the catalog knows a GPU: measured on it, on a similar one, or assumed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ Known = Callable[[FittedConstants, Precision], Iterable[EvidenceKind]]
 def _of(
     known: Known, precision: Precision, own: FittedConstants, other: FittedConstants
 ) -> EvidenceKind:
-    """Of the GPU's own numbers, as they say; of another GPU's, at best that it stands in."""
+    """Of the GPU's own numbers, as they state; of a similar GPU's, `stand-in` at best."""
     mine, others = tuple(known(own, precision)), tuple(known(other, precision))
     if mine or not others:
         return _worst(mine or ("assumed",))

@@ -1,4 +1,4 @@
-"""Files of plug-ins that add to the catalog; each number's source says which plug-in it is from."""
+"""Files of plug-ins that add to the catalog; each number's source names its plug-in."""
 
 import importlib
 import tomllib
@@ -14,11 +14,11 @@ from trainplan.costmodel.spec import Spec, first_complaint
 
 Model = TypeVar("Model", bound=Spec)
 SOURCES = ("source", "_source")
-"""Keys whose text says where numbers are from."""
+"""Keys whose text states where numbers are from."""
 
 
 def alongside(one: Installed, name: str) -> Path:
-    """A file or folder beside the module of a plug-in."""
+    """A file or folder next to the module of a plug-in."""
     module = importlib.import_module(one.module)
     return Path(str(module.__file__)).parent / name
 

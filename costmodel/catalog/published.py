@@ -1,7 +1,7 @@
 """The published runs whose step times are scored: how far an answer is from what was measured.
 
 `published_runs.csv` holds one run a line. `make accuracy` writes it from the records of
-`examples/accuracy` and from what the model says of each; docs/accuracy.md is of the same runs.
+`examples/accuracy` and from the estimate of each; docs/accuracy.md is of the same runs.
 """
 
 import csv

@@ -27,7 +27,7 @@ class Release(Spec):
     experts: PositiveFloat
     """Host time of a layer of experts over the constant `host_moe`."""
     overlapped: PositiveFloat
-    """Host time of a layer whose exchange of tokens runs beside compute over that of one whose
+    """Host time of a layer whose exchange of tokens overlaps compute over that of one whose
     exchange does not."""
     source: str
     since: str = ""
@@ -49,7 +49,7 @@ class Release(Spec):
         return int(known[-1].partition(".")[2]) if known else None
 
     def notes(self, stated: str) -> Iterator[str]:
-        """What of a stated name is not as it says, a sentence each."""
+        """What of a stated name differs, a sentence each."""
         month, stated = _month(stated), shortened(stated)
         if not month:
             yield (

@@ -1,4 +1,4 @@
-"""How far machines and layouts are from what the cost model says of them."""
+"""How far machines and layouts are from the cost model."""
 
 from trainplan.costmodel.spec import Sourced, Spec
 
@@ -7,7 +7,7 @@ class LayoutSpreads(Spec):
     """Of layouts and trials."""
 
     shared: Sourced
-    """Of what the model gets wrong of layouts that are alike."""
+    """Of what the model gets wrong of similar layouts."""
     likeness: Sourced
     """Steps between two layouts at which the correlation of `shared` has fallen to 1 / e."""
     own: Sourced
@@ -15,7 +15,7 @@ class LayoutSpreads(Spec):
     trial: Sourced
     """Of a measured step time of a few steps from the mean of many runs."""
     memory: Sourced
-    """Of the peak over that of the model, alike for all layouts of a machine."""
+    """Of the peak over that of the model, the same for all layouts of a machine."""
     memory_own: Sourced
     """The same of one layout."""
 
@@ -39,7 +39,7 @@ class RunSpreads(Spec):
 
 
 class Spreads(Spec):
-    """Contents of `catalog/spreads.toml`: standard deviations, in log units unless said."""
+    """Contents of `catalog/spreads.toml`: standard deviations, in log units unless stated."""
 
     scalars: dict[str, Sourced]
     """By `costmodel.measured.varied.SCALARS`; `fixed_seconds` in seconds."""

@@ -127,7 +127,7 @@ class Calibration(Spec):
 
 
 Ending = Literal["measured", "out_of_memory", "crash", "hang", "not_a_number", "lost_node"]
-"""How a trial ends. A lost node says nothing of the layout; all others do."""
+"""How a trial ends. A lost node shows nothing of the layout; all others do."""
 
 
 class Trial(Spec):

@@ -78,7 +78,7 @@ class Constants(Spec):
     nvshmem_message_bytes: PositiveFloat
     """As above of NVSHMEM over libfabric, for each node of the exchange."""
     expert_overlap_contention: PositiveFloat
-    """Share of the seconds of an expert all-to-all that compute beside it loses."""
+    """Share of the seconds of an expert all-to-all that the compute it overlaps loses."""
     dispatch_sync_seconds: PositiveFloat
     """Idle time of a dropless dispatch that waits for its split sizes on the host."""
 
@@ -151,7 +151,7 @@ class Intervals(Spec):
     """Contents of `intervals.toml`."""
 
     comparison: IntervalWidth
-    """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
+    """Of the ratio of two step times in layouts that differ by one doubling; `runs` are pairs."""
     widened: PositiveFloat
     """Factor on every width, so that it holds for sources that were left out."""
     left_out: PositiveFloat

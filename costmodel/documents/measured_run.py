@@ -1,8 +1,8 @@
 """One measured training run, or one "it fits" / "it does not" label, as `runs/v1` files hold them.
 
-Null means that the publication does not say. Files carry more than the model reads (quotations,
-remarks, per-line addresses): `NOT_READ` names what the schema has beyond it, `unknown_names` finds
-what neither has, such as a misspelt option.
+Null means that the publication does not state it. Files carry more than the model reads
+(quotations, remarks, per-line addresses): `NOT_READ` names what the schema has beyond it,
+`unknown_names` finds what neither has, such as a misspelt option.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ NOT_READ = frozenset(
         "measured.peak_memory_note",
     }
 )
-"""Names of `runs/v1` that no prediction depends on: remarks, and what other fields already say."""
+"""Names of `runs/v1` that no prediction depends on: remarks, and what other fields state."""
 
 
 Name = OneLine
@@ -111,7 +111,7 @@ class RunWide(_Record):
 
 
 class RunAdapters(_Record):
-    """Adapters that were trained beside frozen weights, as `--train` says them."""
+    """Adapters that were trained with frozen weights, as `--train` states them."""
 
     method: Literal["lora", "qlora"] = "lora"
     rank: Whole
@@ -150,7 +150,7 @@ class RunCluster(_Record):
     transport: Name | None = None
     """What carries messages between nodes, such as infiniband, roce or efa; null: not stated."""
     power_limit_w: Amount | None = None
-    """Watts that one GPU may draw; null: what its data sheet says."""
+    """Watts that one GPU may draw; null: as in its data sheet."""
 
 
 class RunStage(_Record):
@@ -163,7 +163,7 @@ class RunStage(_Record):
 
 
 class RunOverlap(_Record):
-    """What ran beside compute; null: not stated."""
+    """What overlapped compute; null: not stated."""
 
     grad_reduce: bool | None = None
     param_gather: bool | None = None
@@ -231,11 +231,11 @@ class RunTwin(_Record):
     base: bool = False
     """The others are compared with it."""
     relative_step: Amount | None = None
-    """Time of a token over that of the base; null: what the measured rates say."""
+    """Time of a token over that of the base; null: by the measured rates."""
 
 
 class MeasuredRun(_Record):
-    """One line of a runs file: a measured run, or a label that says whether it fitted."""
+    """One line of a runs file: a measured run, or a label that states whether it fitted."""
 
     id: Name
     model: RunModel
@@ -261,7 +261,7 @@ class MeasuredRun(_Record):
 
     @property
     def is_strict(self) -> bool:
-        """Does its step time count? Unless the record says no, or is suspect."""
+        """Does its step time count? Unless the record states no, or is suspect."""
         return self.strict and not self.suspect
 
     @classmethod

@@ -1,6 +1,6 @@
 """Catalog and fitted constants of a cluster, as the numbers formulas use.
 
-A cluster of unlike node groups is priced at its slowest group: where the ranks of a stage lie in
+A cluster of different node groups is priced at its slowest group: where the ranks of a stage lie in
 several groups, the slowest GPU sets the pace, the smallest memory decides what fits and the
 thinnest link, that between groups included, carries every collective that leaves a domain. Stages
 that lie in one group each are priced on the machine of their group (`step.heterogeneous`).
@@ -36,7 +36,7 @@ LEAST = (
     *("domain_gpus", "memory_bytes", "memory_bytes_per_second", "host_bytes_per_second"),
     *("gpus_per_node", "rails"),
 )
-"""What unlike node groups have together: the least that any has."""
+"""What different node groups have together: the least that any has."""
 
 
 def machine_of(
@@ -45,7 +45,7 @@ def machine_of(
     constants: Constants | None = None,
     profile: Profile | None = None,
 ) -> Machine:
-    """Numbers of a cluster for one precision; unlike groups give their slowest member.
+    """Numbers of a cluster for one precision; different groups give their slowest member.
 
     Curves of a profile replace those of the catalog for its GPU.
 
@@ -179,7 +179,7 @@ def _rails(cluster: ClusterSpec, index: int, spec: GpuSpec, trace: list[Provenan
     """Rails of one domain of a rail-only network: one for each adapter, at most one for each GPU.
 
     Raises:
-        SpecError: GPUs share adapters unevenly, or domains of the groups have unlike rails.
+        SpecError: GPUs share adapters unevenly, or domains of the groups have different rails.
     """
     group = cluster.groups[index]
     domain = group.domain_gpus(spec)

@@ -117,11 +117,11 @@ class KnownCurves:
     own: FittedConstants
     """Measured, else from the catalog."""
     other: FittedConstants
-    """Of the GPU that stands in where this one has none."""
+    """Of the similar GPU, where this one has none."""
     stand_in: str | None
     """Its name."""
     same_link: bool
-    """The GPU that stands in has the same scale-up link."""
+    """The similar GPU has the same scale-up link."""
     nic: Sourced | None
     """GB/s between domains, as a profile measured it."""
     power_limit_w: float | None
@@ -166,7 +166,7 @@ def _stated_limit(group: NodeGroup, spec: GpuSpec) -> float | None:
     """The group's limit of power, which its board must be able to draw.
 
     Raises:
-        SpecError: The board draws less, or nobody knows what it draws.
+        SpecError: The board draws less, or what it draws is not known.
     """
     limit, most = group.power_limit_w, spec.tdp_w and spec.tdp_w.value
     if limit and not most:
@@ -186,7 +186,7 @@ def _stated_limit(group: NodeGroup, spec: GpuSpec) -> float | None:
 def provenance(
     known: KnownCurves, quantity: str, fit: Fit, *, measured: bool, own: bool
 ) -> Provenance:
-    """Where a curve comes from: of the profile, of the GPU itself, or of another that stands in."""
+    """Where a curve comes from: of the profile, of the GPU itself, or of a similar one."""
     known_by: SourceKind = "fitted" if own and fit.kind == "measured" else "assumed"
     kind = "measured" if measured else known_by
     source = fit.source
@@ -232,7 +232,7 @@ def sustained(known: KnownCurves, precision: str) -> float:
     """Sustained over burst speed of a GPU's products, for curves that were not measured.
 
     Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
-    and of its stand-in, at the clock that the power of its board allows. Measured curves say by
+    and of its stand-in, at the clock that the power of its board allows. Measured curves show by
     themselves how products run.
     """
     other = known.spec if known.stand_in is None else catalog.gpu(known.stand_in)
@@ -273,7 +273,7 @@ def collective_fits(
 ) -> tuple[FloatColumn, FloatColumn, FloatColumn]:
     """Start, bus bandwidth and root coefficient by operation and SHAPES.
 
-    A size nobody measured takes the largest measured one below it. Source: that of each fit.
+    A size without measurement takes the largest measured one below it. Source: that of each fit.
     """
     own = _without_messages(known.own.collectives)
     fits = {**(known.other.collectives if known.same_link else {}), **own}
@@ -320,7 +320,7 @@ def _strided_provenance(known: KnownCurves) -> Iterator[Provenance]:
 def link_bytes_per_second(known: KnownCurves, bus: FloatColumn) -> FloatColumn:
     """Bandwidth of one message in a domain by stride: measured, else of an all-gather of two.
 
-    A stride nobody measured takes the nearest below, else the nearest above.
+    A stride without measurement takes the nearest below, else the nearest above.
     Source: fits of the profile; derived, a gather of two is a message each way.
     """
     fits = known.measured.collectives
@@ -339,7 +339,7 @@ def curve_name(operation: str, size: int, stride: int = 1) -> str:
 
 
 def stride_column(stride: IntColumn) -> IntColumn:
-    """Which of STRIDES stands for each distance."""
+    """Which of STRIDES is used for each distance."""
     return np.asarray((stride >= STRIDES[1]).astype(np.int64) + (stride >= STRIDES[2]))
 
 

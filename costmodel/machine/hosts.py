@@ -58,7 +58,7 @@ def host_figures(group: NodeGroup, trace: list[Provenance]) -> HostFigures:
     """What is known of the host of a group; where it comes from goes to a trace.
 
     Raises:
-        CatalogError: No host has the name it is said to be like.
+        CatalogError: No host has the name that it is stated to be like.
     """
     host = catalog.host_of(group)
     if host is None:
@@ -85,7 +85,7 @@ def _together(drives: DriveSpec) -> Drives:
 
 
 def least_host(machines: Sequence[Machine]) -> HostFigures:
-    """What every one of some unlike node groups has at least.
+    """What every one of some different node groups has at least.
 
     Source: as `machine_of`: the slowest group sets the pace and the smallest memory decides what
     fits. What one group is not known to have, drives or memory, is not known of all.
@@ -119,7 +119,7 @@ def with_reserve(machine: Machine, reserve_bytes: int, reserve_host_bytes: int =
     Source: derived; both tenants hold memory at the same time, so what one keeps the other lacks.
 
     Raises:
-        SpecError: Nothing would be left, or nobody knows of how much.
+        SpecError: Nothing would be left, or of how much is not known.
     """
     if reserve_bytes:
         left = _left("--reserve", reserve_bytes, machine.memory_bytes, "a GPU")

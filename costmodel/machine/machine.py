@@ -56,9 +56,9 @@ class Machine:
     host_factor: float
     """Launch time of the host over that of an x86 server."""
     speed: float = 1.0
-    """Measured over predicted speed of whole steps, where a calibration says so."""
+    """Measured over predicted speed of whole steps, where a calibration has it."""
     fixed_overhead_seconds: float = 0.0
-    """Added to every step, where a calibration says so."""
+    """Added to every step, where a calibration has it."""
     outer_seconds: float = 0.0
     """Of an island: a step lasts no less than so many seconds and `outer_factor` times its local
     ones."""
@@ -94,7 +94,7 @@ class Machine:
     """Measured device memory outside the allocator; null: that of the runtime."""
 
     shares: Shares = ALONE
-    """Of what was measured, beside the catalog."""
+    """Of what was measured, with the catalog."""
     unvalidated: bool = False
     """Priced from measured parts that no measured step was held against."""
 
@@ -113,4 +113,4 @@ class Drives:
     written_bytes: float | None
     """That may be written in their life; null: not known."""
     both_bytes_per_second: float | None = None
-    """Each way while as much goes the other way; null: not known, ways are taken to be apart."""
+    """Each way while as much goes the other way; null: not known, ways are taken to be separate."""

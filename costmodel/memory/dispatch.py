@@ -19,7 +19,7 @@ def dispatch_buffer_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatC
     """Buffers that HybridEP allocates for one group of expert ranks, and NCCL's on its kernels.
 
     DeepEP's rings, of a fixed number of tokens for each peer, are as the connections of NCCL that
-    they stand in for: `COMMUNICATOR_BYTES`.
+    they replace: `COMMUNICATOR_BYTES`.
     Source: `hybridep_bytes`; NVIDIA/Megatron-LM @d98e8a64 `core/transformer/moe/fused_a2a.py`,
     init_hybrid_ep_buffer; DeepEP @dd758ca `csrc/legacy/config.hpp`, get_nvl_buffer_size_hint.
     """

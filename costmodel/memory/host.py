@@ -31,10 +31,10 @@ from trainplan.costmodel.swap_buffers import (
 )
 
 GRADIENT_BYTES = BYTES_FP32
-"""Of a gradient that the processors read, beside the states they update.
+"""Of a gradient that the processors read, with the states they update.
 
 Source: deepspeedai/DeepSpeed 0.19.8 `runtime/zero/stage3.py`,
-estimate_zero3_model_states_mem_needs: 16 bytes a parameter beside its weight; Megatron-LM
+estimate_zero3_model_states_mem_needs: 16 bytes a parameter more than its weight; Megatron-LM
 `core/optimizer/cpu_offloading/hybrid_optimizer.py`, copies of gradients in fp32.
 """
 

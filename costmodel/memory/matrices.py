@@ -1,6 +1,6 @@
 """The tensors of every kind of block on one rank: their shapes, where `block_params` has their sum.
 
-Projections stand apart as in the model, whatever a runtime fuses. Tensor parallelism cuts one side
+Projections are separate as in the model, whatever a runtime fuses. Tensor parallelism cuts one side
 of a matrix, expert parallelism the number of experts.
 Source: as `costmodel.model.params`, whose sums these are, tensor by tensor.
 """
@@ -29,7 +29,7 @@ from trainplan.costmodel.shards import padded_vocab
 def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]) -> BlockParams:
     """Sum over the tensors of a block, of every kind; `of` is one tensor's share.
 
-    Source: a block's tensors are apart from one another, so what they take adds up.
+    Source: a block's tensors are separate from one another, so what they take adds up.
     """
 
     def total(some: Iterator[Matrix]) -> FloatColumn:
@@ -141,7 +141,7 @@ def head(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
 
 
 def mtp_module(model: ModelSpec, table: LayoutTable) -> Iterator[Matrix]:
-    """What a multi-token-prediction module has beside its layer; one copy of the table for all."""
+    """A multi-token-prediction module without its layer; one copy of the table for all."""
     own = 1 / modules_alike(model)
     yield from _cut(2 * model.hidden_size, model.hidden_size / table.gtp, table.tp, count=own)
     yield from _norms(model, MTP_NORMS * own)

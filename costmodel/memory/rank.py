@@ -86,7 +86,7 @@ class MemoryTable:
     follows: Rows
     """1 where gradients are offloaded with the optimizer."""
     cached: ClassRows
-    """What the allocator keeps beside its peak and would give back before a run fails."""
+    """What the allocator keeps more than its peak and would give back before a run fails."""
     in_loss: ClassRows
     """1 where a rank is fullest in the loss, not in the backward pass of a layer."""
     logits: FloatColumn
@@ -154,7 +154,7 @@ class MemoryTable:
         """Device memory of the fullest rank: reserved, context and communicators.
 
         Source: a job fails on the rank that needs most; its device holds what the allocator
-        reserved, and context and communicators beside it.
+        reserved, and context and communicators next to it.
         """
         return np.asarray(self.reserved.max(axis=0) + self.outside_bytes)
 
@@ -302,7 +302,7 @@ def backward_bytes(
 
     Under full recomputation a group of layers lives again.
     Source: the head's backward pass frees the logits before the first layer runs backward; then one
-    layer's gradients, and what was dropped and is made again, live beside all that is kept.
+    layer's gradients, and what was dropped and is made again, are live with all that is kept.
     """
     kept = blocks.largest(lambda layer: layer.saved_bytes)
     dropped = blocks.largest(lambda layer: layer.dropped_bytes)

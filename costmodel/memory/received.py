@@ -14,7 +14,7 @@ SPLITS = np.array([SCHEDULES[name].splits_backward for name in SCHEDULE_NAMES])
 
 
 def received_bytes(candidates: Candidates, blocks: RowBlocks, ranks: Ranks) -> ClassRows:
-    """What torch's pipelining receives into, beside the activations in flight.
+    """What torch's pipelining receives into, next to the activations in flight.
 
     It has a buffer for every micro batch of a step from the first step on: of the input of each
     virtual stage but the first, and of the gradient of the output of each but the last. Those of

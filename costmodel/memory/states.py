@@ -37,8 +37,8 @@ from trainplan.costmodel.shards import (
 )
 
 MTP_NORMS = 3
-"""Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,
-and the last. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2; Megatron-LM
+"""Of a multi-token-prediction module, more than its layer's: of the embedding, of the hidden
+states, and the last. Source: DeepSeek-V3, arXiv:2412.19437, section 2.2; Megatron-LM
 `core/transformer/multi_token_prediction.py`, enorm, hnorm and final_layernorm."""
 
 STAGE_BY_STAGE, IN_ONE_GROUP = (
@@ -66,7 +66,7 @@ class BlockParams:
     """One multi-token-prediction module without its routed experts."""
     mtp_experts: Rows
     tower: TowerParams
-    """Beside the embedding; not in it."""
+    """Next to the embedding; not in it."""
     trained: BlockParams | None = None
     """Those of them that are trained; null: all."""
 
@@ -134,7 +134,7 @@ class RankParams:
     def weighted(self, shared: FloatColumn, expert: FloatColumn) -> FloatColumn:
         """Sum over the parameters of a weight for either sort.
 
-        Source: parameters of one sort are alike, so each sort adds its number times its own weight,
+        Source: parameters of one sort are equal, so each sort adds its number times its own weight,
         and the sum of both is that of all.
         """
         total = self.shared * shared
@@ -153,7 +153,7 @@ def mixer_rank_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:
 
 
 def layer_rank_params(model: ModelSpec, table: LayoutTable) -> tuple[FloatColumn, FloatColumn]:
-    """A layer of a model with one kind on one rank, and its routed experts apart.
+    """A layer of a model with one kind on one rank, and its routed experts separate.
 
     Source: derived from `model.params` and the two mappings of arXiv:2504.14960, section 3.
     """
@@ -206,7 +206,7 @@ def rank_params(ranks: Ranks, params: BlockParams) -> RankParams:
     """Parameters of each rank class.
 
     Source: a rank holds whole blocks, so its parameters are for each kind the number of its blocks
-    times the parameters of one, experts apart.
+    times the parameters of one, experts separate.
     """
     first = params.embedding + params.tower.trained
     shared = ranks.embedding * first + ranks.head * params.head
@@ -284,12 +284,12 @@ def whole_sum_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> Floa
 def gradient_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
-    None wait for the step where every layer is updated by itself; beside wider sums those of one
+    None wait for the step where every layer is updated by itself; next to wider sums those of one
     micro batch may wait too.
     Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_with_sums` and
     `keeps_buckets`;
     `Sharding.whole_under_pipeline`:
-    whole sums of the virtual stages that run backward, beside their shards, which have memory of
+    whole sums of the virtual stages that run backward, next to their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table

@@ -59,14 +59,14 @@ def update_copy_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
 def step_copy_bytes(
     candidates: Candidates, ranks: Ranks, params: BlockParams, held: RankParams
 ) -> ClassRows:
-    """Memory that copies of gradients take beside everything else, of each rank class.
+    """Memory that copies of gradients take more than everything else, of each rank class.
 
     In 16 bits: the gradient of the token table, whole before it is added, and the larger of what
     norm and step copy. Of 16-bit gradients with fp32 sums one in fp32 at a time, before it is
     added (v0.6.2 `runtime/bf16_optimizer.py`, update_hp_grads). In fp32 what is reduced at once.
     ZeRO-3 has one buffer for all (`Footprint.reduce_bucket_elements`), and offloaded states are
     updated on the host.
-    Source: as the module says, and NORM_BYTES, SHARD_BYTES, WHOLE_BYTES and REDUCED_ELEMENTS.
+    Source: as the module states, and NORM_BYTES, SHARD_BYTES, WHOLE_BYTES and REDUCED_ELEMENTS.
     """
     job, gradients, table = candidates.job, candidates.traits.gradients, candidates.table
     if not gradients.copied_for_step:

@@ -39,8 +39,8 @@ pytorch/torchtitan @b5bcd76c components/loss.py, _LossParallelCrossEntropy.
 def tiled_layer_columns(candidates: Candidates, width: int) -> FloatColumn:
     """Elements per token in the backward pass of a layer with a tiled MLP of that width.
 
-    They are beside what the layer keeps and the gradient of its output. The MLP is small by then,
-    so the norm behind attention or attention itself may take most.
+    They are live with what the layer keeps and the gradient of its output. The MLP is small by
+    then, so the norm behind attention or attention itself may take most.
     Source: derived, moment by moment; tests/oracles/test_tiles.py counts them in DeepSpeed's code.
     """
     model, table = candidates.job.model, candidates.table
@@ -85,7 +85,7 @@ def attention_backward_columns(candidates: Candidates) -> FloatColumn:
 def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:
     """Elements per token that a tiled MLP of that width makes.
 
-    They are beside its input and the gradient of its output.
+    They are live with its input and the gradient of its output.
     Forward the outputs of all tiles and their concatenation; backward the gradient of the input,
     and of one tile what the MLP keeps, the gradients of both branches and its output. It is an
     MLP of single operations, whatever other kernels there are.
@@ -117,7 +117,7 @@ def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
 
 
 def hidden_gradient_columns(candidates: Candidates) -> FloatColumn:
-    """Stored elements per token that a tiled loss makes beside one tile: its input's gradient.
+    """Stored elements per token that a tiled loss makes more than one tile: its input's gradient.
 
     That of chunks is in fp32.
     Source: as above, TiledFusedLogitsLoss, which runs both passes of a tile before the next one;

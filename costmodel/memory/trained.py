@@ -117,7 +117,7 @@ def _trained(
 def adapter_rank_params(
     job: Job, kind: ModelSpec, table: LayoutTable
 ) -> tuple[FloatColumn, FloatColumn]:
-    """Parameters of the adapters of a layer on one rank, those beside routed experts apart.
+    """Parameters of the adapters of a layer on one rank, those of routed experts separate.
 
     Source: `Matrix.adapter_params`; Megatron-Bridge @067f987d `peft/utils.py`, its adapter:
     either half is cut over the tensor ranks, whichever way the matrix is, and the local experts of
@@ -180,7 +180,7 @@ def whole_scale_bytes(candidates: Candidates) -> FloatColumn:
     """Bytes of the scales of 4-bit matrices that a shard of them would not have.
 
     The matrices are sharded, what they were quantised with is no parameter and stays on every rank.
-    Source: bitsandbytes `nn/modules.py`, Params4bit: quant_state beside the data; PyTorch
+    Source: bitsandbytes `nn/modules.py`, Params4bit: quant_state next to the data; PyTorch
     `fsdp/_flat_param.py`, which shards parameters alone.
     """
     model = candidates.job.model
@@ -192,9 +192,9 @@ def whole_scale_bytes(candidates: Candidates) -> FloatColumn:
 
 
 def frozen_bytes_per_param(candidates: Candidates, groups: ShardGroups) -> Rows:
-    """Bytes of a frozen weight: as a trained one, but no shard in fp32 stands in for it.
+    """Bytes of a frozen weight: as a trained one, but no shard in fp32 replaces it.
 
-    FSDP that keeps weights gathered holds the shard beside them; Megatron's replicas may do
+    FSDP that keeps weights gathered holds the shard next to them; Megatron's replicas may do
     without the transpose of those in 8 bits.
     Source: as `weight_bytes_per_param`; `remade_bytes`; PyTorch `fsdp/_fully_shard/
     _fsdp_param.py`, sharded_param and unsharded_param; accelerate `utils/fsdp_utils.py`,

@@ -1,6 +1,6 @@
 """Bytes that exist for a moment: logits, gradients of one layer, gather buffers.
 
-Also where every operation stands for itself (no fused kernels).
+Also where no operation is fused with another.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ FORWARD_FIRST = np.array([SCHEDULES[name].forward_first for name in SCHEDULE_NAM
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:
-    """What the final norm keeps beside its output.
+    """What the final norm keeps more than its output.
 
     Source: as in a layer; pytorch derivatives.yaml, `_fused_rms_norm` and `native_layer_norm`.
     """
@@ -141,8 +141,8 @@ RELOADED_LAYERS = 2
 Source: Megatron-LM @d98e8a64 `core/transformer/moe/paged_stash.py`, PipelinePreScheduleFunction.
 """
 RING_TENSORS = 22
-"""16-bit tensors of the width of the queries in the backward pass of torch's ring attention, beside
-what was gathered: sums of three gradients in fp32, those of one step, and what travels.
+"""16-bit tensors of the width of the queries in the backward pass of torch's ring attention, next
+to what was gathered: sums of three gradients in fp32, those of one step, and what travels.
 
 Source: torch.distributed.tensor.experimental `_attention.py`, _templated_ring_attention_backward,
 with convert_to_f32; counted in tests/oracles/test_ring_attention.py.
@@ -262,7 +262,7 @@ def stashed_columns(job: Job, rows: FloatColumn, inner: FloatColumn) -> FloatCol
 
 
 def graph_pool_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
-    """What graphs of layers hold beside their saved tensors while all else runs without a graph.
+    """What graphs of layers hold more than their saved tensors while all else runs without a graph.
 
     Their pool gives nothing back: temporaries of attention running backward, and static gradients
     of a graph's output and input. Graphs that run one after the other have one of each.

@@ -30,7 +30,7 @@ class RankSeconds:
     backward: ClassRows
     """Both gradients of one micro batch."""
     weight: ClassRows
-    """Part of `backward` that a schedule with split backward passes runs apart; else 0."""
+    """Part of `backward` that a schedule with split backward passes runs separately; else 0."""
     reach: ClassRows
     """One micro batch's way to the rank, messages included."""
     home: ClassRows
@@ -87,7 +87,7 @@ def split_backward_bound(work: Work, in_flight: IntColumn) -> FloatColumn:
 
     * from a rank's first pass to its first B it waits R + F and may run at most M forward passes;
     * from the end of its last F to the B of that micro batch it waits R, and may run B and W of
-      the M - 1 other micro batches it holds. The two times are apart where M < m. So
+      the M - 1 other micro batches it holds. The two times are separate where M < m. So
 
           T >= before_F + m (F + B + W) + max(0, R + F - M F) + max(0, R - (M - 1)(B + W))
 

@@ -139,7 +139,7 @@ class Priced(Costed):
         return self.optimizer + self.offload
 
     def with_lanes_run(self) -> Priced:
-        """The same with the longest path through the lanes beside the GPU for its floor.
+        """The same with the longest path through the lanes off the GPU for its floor.
 
         The bound of a row stays what it is.
         """
@@ -153,7 +153,7 @@ class Priced(Costed):
 def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     """Time (a lower bound) and memory (exact within the model) of every row.
 
-    `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
+    `merged=False` keeps every pipeline rank separate instead of classes of equal ranks.
     """
     one = Costed.of(candidates, merged=merged)
     machine, table, ranks, microbatches = one.machine, one.table, one.ranks, one.microbatches
@@ -194,11 +194,11 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
 
 
 def lanes_bound_seconds(priced: Priced) -> FloatColumn:
-    """Seconds that lanes beside the GPU add to the bound at least.
+    """Seconds that lanes off the GPU add to the bound at least.
 
     Source: derived; longer passes hide more of the traffic behind them and more of the copies, so
     no recomputation takes less than its passes and the larger of both, and `dp_comm` is added
-    apart.
+    separately.
     """
     return np.maximum(0.0, lanes_seconds(priced, FLOOR) - priced.dp_comm)
 
@@ -218,9 +218,9 @@ def _every_rank(candidates: Candidates) -> Ranks:
 def row_seconds(candidates: Candidates, *, blocks: RowBlocks, params: BlockParams) -> RowSeconds:
     """Seconds of every kind of block for each row.
 
-    The ends are sharded too; their traffic runs beside the decoder layer next to them, taken
+    The ends are sharded too; their traffic overlaps the decoder layer next to them, taken
     without its recomputation, so that more work never hides more of it. Copies to the host and back
-    run beside all of a layer.
+    overlap all of a layer.
     """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     kinds, key, nothing = blocks.kinds, blocks.key, np.zeros(len(table))
@@ -286,7 +286,7 @@ def _units(traits: RuntimeTraits, params: BlockParams, nothing: FloatColumn) -> 
 
 
 def _sorts(params: BlockParams, nothing: FloatColumn) -> list[RankParams]:
-    """Parameters of each kind of block, experts apart."""
+    """Parameters of each kind of block, experts separate."""
     return [
         *map(RankParams, params.layers, params.experts),
         RankParams(params.embedding, nothing),

@@ -1,4 +1,4 @@
-"""Messages between pipeline ranks of unlike node groups.
+"""Messages between pipeline ranks of different node groups.
 
 A join of two groups carries one message of a rank at a time in each direction, so it bounds the
 step by itself where messages are long.

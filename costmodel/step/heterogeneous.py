@@ -1,4 +1,4 @@
-"""Pipelines whose ranks live in unlike node groups, each rank at the pace of its own.
+"""Pipelines whose ranks are in different node groups, each rank at the pace of its own.
 
 Every row is priced once on the machine of each node group. What a rank takes and holds comes from
 the part of its group; a message between groups takes what their join lets through. All else is as
@@ -142,7 +142,7 @@ def heterogeneous_seconds(heterogeneous: HeterogeneousStep) -> FloatColumn:
 
 
 def picked(parts: Sequence[FloatColumn], group: IntColumn) -> FloatColumn:
-    """Of matrices alike in shape, one for each group, the entry of each place's group.
+    """Of matrices of one shape, one for each group, the entry of each place's group.
 
     Source: nothing is computed: the group of a place is an index into the stacked matrices, and the
     entry found there is taken as it is.

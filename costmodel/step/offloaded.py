@@ -1,8 +1,8 @@
-"""Seconds that a step takes longer because something lies off the GPU: lanes beside its own.
+"""Seconds that a step takes longer because something is off the GPU: lanes next to its own.
 
 The bound of a row and its longest path are two evaluations of one work (`copy_streams`).
 Where a runtime offloads its optimizer alone, in series after the passes, the closed form of that
-is `costmodel.traffic.offload.offload_seconds`; the items of the same step say what binds.
+is `costmodel.traffic.offload.offload_seconds`; the items of the same step show what binds.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
 
 
 def moving_rows(candidates: Candidates) -> BoolColumn:
-    """Rows whose lanes run beside the GPU's: all that keep something off it, but in series."""
+    """Rows whose lanes overlap the GPU's: all that keep something off it, but in series."""
     if not candidates.traits.offloading.moves_overlapped:
         return np.zeros(len(candidates.table), dtype=bool)
     return moves_states(candidates.table)
 
 
 def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
-    """Seconds by which lanes beside the GPU outlast a step that keeps all on it, 0 where none do.
+    """Seconds by which lanes off the GPU outlast a step that keeps all on it, 0 where none do.
 
     Source: derived; the same work is evaluated, of which the GPU alone takes its passes and its
     whole update. The rank that is delayed most delays the step.
@@ -114,7 +114,7 @@ def lane_uses(priced: Priced, row: int) -> tuple[LaneUse, ...]:
     """What each lane of a row does, most binding first; empty where nothing moves.
 
     Source: `Work`; a lane twice as fast saves what the longest path of the same items then lacks,
-    beside the GPU no more than the step outlasts one that keeps all on it.
+    off the GPU no more than the step outlasts one that keeps all on it.
     """
     work = row_work(priced, row)
     if work is None:
@@ -174,7 +174,7 @@ def _alike(
 def speeds_of(machine: Machine) -> Speeds:
     """Speeds of one GPU's share while all GPUs of its node do the same.
 
-    Source: derived; the drives and the processors of a node serve all of its GPUs, alike, at the
+    Source: derived; the drives and the processors of a node serve all of its GPUs, equally, at the
     same time, so each has the same share of both.
     """
     drives, gpus = machine.drives, machine.gpus_per_node

@@ -78,7 +78,7 @@ class RankMemory:
 
     @classmethod
     def of_row(cls, table: MemoryTable, row: int, pp: int) -> tuple[RankMemory, ...]:
-        """Every pipeline rank of a row whose ranks are kept apart."""
+        """Every pipeline rank of a row whose ranks are kept separate."""
         allocated, reserved = table.allocated[:, row], table.reserved[:, row]
         return tuple(
             cls(
@@ -95,7 +95,7 @@ class RankMemory:
         )
 
     def mixed(self, share: float, others: RankMemory | None) -> RankMemory:
-        """So much of it, beside the shares of others of the same rank."""
+        """So much of it, with the shares of others of the same rank."""
         before = astuple(others)[1:] if others else (0.0,) * (len(astuple(self)) - 1)
         sums = (share * mine + rest for mine, rest in zip(astuple(self)[1:], before, strict=True))
         return RankMemory(self.rank, *sums)

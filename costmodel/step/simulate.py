@@ -43,7 +43,7 @@ from trainplan.costmodel.uncertainty import (
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Layouts with their schedules simulated: columns, and all of a row where it is asked for."""
+    """Layouts with their schedules simulated: columns, and all of a row where it is needed."""
 
     step_time_s: FloatColumn
     peak_reserved_bytes: FloatColumn
@@ -57,7 +57,7 @@ def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
     """Price every row with its schedule simulated.
 
     `memory_margin` is the share of device memory that must stay free for `fits`.
-    Source: as `step_seconds`; the terms of a row are told apart when it is read.
+    Source: as `step_seconds`; the terms of a row are separated when it is read.
     """
     grouped = in_groups(candidates.table)
     if grouped.any():

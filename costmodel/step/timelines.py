@@ -51,7 +51,7 @@ class SimulatedTable:
 def simulate(priced: Priced) -> SimulatedTable:
     """Run each row's schedule, with its messages and with instant ones.
 
-    `priced` keeps every rank apart. Rows with one program run together. Where each rank ends a
+    `priced` keeps every rank separate. Rows with one program run together. Where each rank ends a
     step on its own, the step lasts as long as the longest of them, see `unsynchronised`.
     """
     table = priced.table

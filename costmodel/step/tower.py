@@ -29,7 +29,8 @@ def with_tower(
 ) -> LayerSeconds:
     """The token embedding and the tower, one after the other.
 
-    Full recomputation repeats its layers; its states are sharded layer by layer, beside its passes.
+    Full recomputation repeats its layers; its states are sharded layer by layer, overlapped with
+    its passes.
     Source: `costmodel.blocks.tower`; Megatron-Bridge @067f987d `modelling_qwen3_vl/
     transformer_config.py` (recompute_granularity of the decoder); transformers
     `modeling_layers.py`, GradientCheckpointingLayer, of which layers of towers are.

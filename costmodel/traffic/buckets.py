@@ -87,7 +87,7 @@ def _bucket_elements(candidates: Candidates, *, experts: bool) -> FloatColumn:
 
 @dataclass(frozen=True, slots=True)
 class BucketShares:
-    """What buckets leave of traffic, and what they run beside."""
+    """What buckets leave of traffic, and what they overlap."""
 
     last: FloatColumn
     """Of the gradients of a rank, those in the bucket that is full when the pass has ended."""

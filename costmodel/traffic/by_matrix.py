@@ -7,7 +7,7 @@ scatter are waited for, and so is the gather of the output projection in the bac
 Source: NVIDIA/Megatron-LM @d98e8a64 docs/api-guide/core/generalized_tensor_parallel.md, sections
 1.1 and 3.1; `core/tensor_parallel/generalized_tensor_parallelism.py`, all_gather_and_prefetch,
 all_gather_and_prefetch_bwd and wgrad_reduce_scatter. Other chains that begin with a stage or a
-graph are not counted apart: one weight of each.
+graph are not counted separately: one weight of each.
 """
 
 from dataclasses import dataclass, fields
@@ -31,7 +31,7 @@ from trainplan.costmodel.shards import (
 from trainplan.costmodel.traffic.sharded import PassTraffic
 
 READ = ("tp", "ep", "etp", "cp", "micro_batch_size", "recompute", "recompute_modules")
-"""Columns that decide about it, beside both degrees."""
+"""Columns that decide about it, with both degrees."""
 
 
 def matrix_traffic(candidates: Candidates) -> list[PassTraffic]:
@@ -61,8 +61,8 @@ class Step:
 def _layer(on: Candidates) -> PassTraffic:
     """Of a layer of one kind: each weight behind the product before it, in the order it is met.
 
-    Source: derived; gather i runs beside product i - 1, and in the backward pass gather i - 1 and
-    the scatter of i + 1 beside both products of i. Layers follow layers of their kind.
+    Source: derived; gather i overlaps product i - 1, and in the backward pass gather i - 1 and
+    the scatter of i + 1 overlap both products of i. Layers follow layers of their kind.
     """
     weights = gathered_weights(on.job.model)
     steps = [_step(on, one) for one in weights if not one.experts]

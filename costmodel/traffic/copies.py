@@ -1,7 +1,7 @@
 """Copies of weights and gradients into the buffers of collectives and out of them.
 
 They run on the stream of the passes, at the bandwidth of memory, so they are time of the step
-whatever runs beside the traffic; copies of shards before a gather do on a stream of their own.
+whatever overlaps the traffic; copies of shards before a gather do on a stream of their own.
 """
 
 from __future__ import annotations

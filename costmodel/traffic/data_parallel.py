@@ -37,13 +37,13 @@ class Overlap:
     least: FloatColumn
     """Exposed in any case, of each second of traffic; above 1 where others wait in turn."""
     window: FloatColumn
-    """Passes of one micro batch through the rank that the rest runs beside."""
+    """Passes of one micro batch through the rank that the rest overlaps."""
 
     def exposed(self, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
         """Seconds by which traffic outlasts passes of `compute` seconds a micro batch.
 
-        Source: traffic of T seconds runs beside `window` passes of C seconds and outlasts them by T
-        - window C, but never by less than the part `least` T that nothing runs beside.
+        Source: traffic of T seconds overlaps `window` passes of C seconds and outlasts them by T
+        - window C, but never by less than the part `least` T that overlaps nothing.
         """
         return np.maximum(self.least * traffic, traffic - self.window * compute)
 
@@ -94,7 +94,7 @@ def gather_overlap(candidates: Candidates) -> Overlap:
 def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     """Of traffic in buckets or by virtual stages, where it is hidden at all.
 
-    What is hidden slows the passes that it runs beside, by s = `overlap_contention` of itself.
+    What is hidden slows the passes that it overlaps, by s = `overlap_contention` of itself.
     Source: as `reduction_overlap`; stages one by one, T traffic and C seconds of a pass: T / vpp is
     left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T. Of
     max(l T, T - w C), hidden s T - s max(l T, T - w C) comes on top, so l is l + s (1 - l) and w is
@@ -153,7 +153,7 @@ class StateRanks:
     def wires(self, machine: Machine) -> Wires:
         """Price of every collective of these states.
 
-        Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
+        Ranks of one shard group are neighbours, replicas of a shard are the most distant.
         Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
         """
         scattered = group(machine, self.scattered, self.stride)
@@ -315,7 +315,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
 
 
 def by_groups(candidates: Candidates) -> tuple[IntColumn, IntColumn, Candidates]:
-    """Rows unlike in what prices traffic of states: which, each row's number among them, and those.
+    """Rows that differ in what prices traffic of states: which, each row's number, and those.
 
     Source: `shard_columns`, the degrees, and the stages of a rank.
     """

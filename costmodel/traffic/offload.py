@@ -1,4 +1,4 @@
-"""Offload of the optimizer in series: nothing of it runs beside the passes."""
+"""Offload of the optimizer in series: nothing of it overlaps the passes."""
 
 import numpy as np
 

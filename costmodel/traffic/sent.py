@@ -1,7 +1,7 @@
 """Bytes that each rank of a layout hands to others in a step, by group and operation.
 
 What the seconds of the estimate are made of, in whole bytes, for layers of attention, MLPs and
-experts as Megatron Core runs them; with the small sums beside it that no estimate prices.
+experts as Megatron Core runs them; with the small sums that no estimate prices.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class _Passes:
         return forward, backward
 
     def routing(self) -> Sent:
-        """How many tokens go to each expert, told in the forward pass alone.
+        """How many tokens go to each expert, exchanged in the forward pass alone.
 
         Source: Megatron Core `moe/token_dispatcher.py`, preprocess.
         """

@@ -1,7 +1,7 @@
 """Bytes that each rank hands to others in a step under FSDP2, DTensor and torch's pipelining.
 
 What the seconds of the estimate are made of, in whole bytes, for dense layers of attention and
-MLPs; with the small sums beside it that no estimate prices, a ring over context ranks, and weights
+MLPs; with the small sums that no estimate prices, a ring over context ranks, and weights
 of more than three virtual stages, which are gathered again and again.
 """
 

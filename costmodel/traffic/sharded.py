@@ -33,15 +33,15 @@ class PassTraffic:
     """Seconds on the wire in each pass of one micro batch, hidden or not."""
 
     forward: FloatColumn
-    """That may run beside the forward pass, as in `backward`."""
+    """That may overlap the forward pass, as in `backward`."""
     backward: FloatColumn
     forward_alone: FloatColumn
-    """That nothing runs beside, as in `backward_alone`."""
+    """That overlaps nothing, as in `backward_alone`."""
     backward_alone: FloatColumn
     recompute_forward: FloatColumn
     """Where the forward pass is repeated in full, before the backward pass."""
     slowing: FloatColumn
-    """Of compute beside it, over that of traffic on all rails of a node. Source: `Wires.rails`."""
+    """Of compute it overlaps, over that of traffic on all rails. Source: `Wires.rails`."""
 
     def take(self, rows: IntColumn) -> PassTraffic:
         """Some of the rows."""
@@ -68,7 +68,8 @@ def sharded_traffic(
     """Gathers and reductions of each unit's states under ZeRO-2 and ZeRO-3.
 
     ZeRO-3 gathers weights in both passes; both stages reduce gradients in every backward pass.
-    `later`: of the micro batches behind the first of a step, which second copies tell from it.
+    `later`: of the micro batches behind the first of a step, which second copies make different
+    from it.
     Source: Rajbhandari et al., arXiv:1910.02054, section 7; `Sharding.gathers_every_pass`,
     `Sharding.reduces_whole_gradients`, `Sharding.overlaps_gradients`; `Fetches`.
     """
@@ -171,11 +172,11 @@ def over_micro_batches(
 def overlapped_layer(
     contention: float, layer: LayerSeconds, traffic: PassTraffic, window: LayerSeconds
 ) -> LayerSeconds:
-    """A layer with what its traffic exposes while it runs beside the passes of `window`.
+    """A layer with what its traffic exposes while it overlaps the passes of `window`.
 
     One layer is prefetched, so only what exceeds the window is exposed, and what is hidden still
     takes bandwidth from compute. What a repeated forward pass adds hides traffic of the backward
-    pass too, which runs beside both.
+    pass too, which overlaps both.
     Source: Zhao et al., arXiv:2304.11277, section 3.3.
     """
     slows = contention * (traffic.slowing if contention < 1.0 else np.ones(1))
@@ -196,7 +197,7 @@ def overlapped_layer(
 
 
 def contention_of(candidates: Candidates) -> float:
-    """Seconds that a second of traffic beside compute adds: all of it where nothing runs beside.
+    """Seconds that a second of traffic adds to compute: all of it where it overlaps nothing.
 
     Source: `fsdp_contention`; `Sharding.waits`.
     """
@@ -207,7 +208,7 @@ def contention_of(candidates: Candidates) -> float:
 def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
     """Half the time of a decoder layer that its own traffic does not use: what one end may use.
 
-    Source: traffic of t seconds beside a layer of F leaves F - t; embedding and head may lie beside
+    Source: traffic of t seconds over a layer of F leaves F - t; embedding and head may overlap
     the same layer, so each may use one half.
     """
     return replace(
@@ -218,6 +219,6 @@ def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:
 
 
 def _exposed(contention: FloatColumn, traffic: FloatColumn, compute: FloatColumn) -> FloatColumn:
-    """Seconds that traffic beside `compute` adds to it. Source: `fsdp_contention`."""
+    """Seconds that traffic adds to the `compute` that it overlaps. Source: `fsdp_contention`."""
     overlapped = np.minimum(traffic, compute)
     return traffic - overlapped + contention * overlapped

@@ -33,7 +33,7 @@ Source: assumed; about ten minutes for the singular vectors of all layers of LLa
 al., APOLLO, arXiv:2412.05270, give of GaLore, and 4.9e14 FLOPs by `Galore.decomposition_flop`.
 """
 WEIGHT_AND_GRADIENT_BYTES, WEIGHT_AND_GRADIENT_BYTES_BARE = 26, 12
-"""Bytes moved per parameter beside the optimizer's own states: the fp32 gradient is read for its
+"""Bytes moved per parameter more than the optimizer's own states: the fp32 gradient is read for its
 norm, clipped and read again (16), the fp32 weight read and written, the 16-bit one written (10).
 Without an fp32 copy the gradient takes half (8), and the one weight is read and written (4).
 

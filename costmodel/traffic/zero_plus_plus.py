@@ -53,7 +53,7 @@ class SortRates:
 
 
 def zero_plus_plus(candidates: Candidates, wires: Wires, plain: SortRates) -> SortRates:
-    """What a run has of it, beside plain rates of the wires of a sort of states in ZeRO-3.
+    """What a run has of it, with plain rates of the wires of a sort of states in ZeRO-3.
 
     A rank quantises its own part before the gather and all of it behind, where passes wait; both
     read and write each element once, and once more where the kernel's fp16 is not the type.
