@@ -47,7 +47,8 @@ class Documents:
     def _written(self, name: str, *job: str) -> Path:
         path = self.folder / name
         if not path.exists():
-            assert plan("search", *job, "--output", path).code == 0
+            words = (*job, "--search-options", "safe", "--output", path)
+            assert plan("search", *words).code == 0
         return path
 
     def write(self, path: Path, document: Mapping[str, object]) -> None:
