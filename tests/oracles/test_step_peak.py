@@ -26,6 +26,7 @@ def test_a_dense_model_peaks_where_the_formula_says(case, recompute):
     check(case, recompute=recompute)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("name", ["small", "llama2-7b", "llama3-70b", "qwen2.5-7b"])
 def test_norms_of_single_operations_keep_more(name, recompute):

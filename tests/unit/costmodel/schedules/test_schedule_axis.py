@@ -192,8 +192,11 @@ def test_a_fixed_schedule_is_kept(job, name):
     assert estimate(job, answer.best.layout, memory_margin=0.05) == answer.best.estimate
 
 
+HELD = ("pp=4", "tp=1", "cp=1", "micro_batch_size=1", "recompute=none")
+
+
 def test_an_excluded_schedule_is_not_chosen(job):
-    fixed = tuple(parse_choice(one, excluded=False) for one in ("pp=4", "tp=1", "cp=1"))
+    fixed = tuple(parse_choice(one, excluded=False) for one in HELD)
     free = search(job, SearchOptions(fix=fixed, top=1))
     named = parse_choice(f"schedule={free.best.layout.schedule}", excluded=True)
     answer = search(job, SearchOptions(fix=fixed, exclude=(named,), top=1))
