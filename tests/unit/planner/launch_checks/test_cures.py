@@ -13,9 +13,9 @@ from trainplan.planner.launch_checks.check import check_launch
 from trainplan.planner.launch_checks.cures import cures
 from trainplan.planner.launch_checks.edits import fewest_edits
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import estimate
+from trainplan.planner.questions import estimate, estimates
 from trainplan.planner.runtimes import Field, Reading, SettingChange
-from trainplan.planner.space import broken_rules
+from trainplan.planner.space import broken_rules, parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 LAUNCHES = [
@@ -48,7 +48,8 @@ def test_the_first_edit_is_the_smallest_that_makes_it_run(make_job, model, clust
         legal = broken_rules(job, LayoutTable.of(near))
         one = [x for x, rules in zip(near, legal, strict=True) if not rules]
         alone = [x for x in one if changed(layout, x) < fewest]
-        assert not any(estimate(job, x).memory.fits for x in alone)
+        assert alone
+        assert not estimates(job, alone).fits.any()
 
 
 def test_kernels_of_liger_are_an_edit_with_the_tiles_that_they_bring(make_job):
@@ -83,7 +84,8 @@ def test_a_flag_that_the_launch_states_stays_where_the_layout_changes(make_job):
     assert not estimate(job, layout).memory.fits
     field = Field("options.overlap_param_gather", None, "stated", "--overlap-param-gather", None)
     reading = Reading("megatron-lm", "", job, layout, (field,), ())
-    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False)
+    fix = tuple(parse_choice(text, excluded=False) for text in ("tp=1", "pp=2", "cp=1", "ep=8"))
+    options = SearchOptions(memory_margin=0.0, only_answer=True, only_written=False, fix=fix)
     found = check_launch(reading, options, Unlimited()).edits
     staged = [one for one in found if one.run.layout.pp == 2 and one.run.layout.vpp == 1]
     assert staged

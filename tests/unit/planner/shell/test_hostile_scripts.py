@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.planner.shell import launch_of_command, launches_of_script
+from tests.grids import number
+from trainplan.planner.shell import launch_of_command, launches_of_script, variables
 from trainplan.planner.shell.words import ShellError
 
 
@@ -35,7 +36,9 @@ torchrun x.py --a "$(touch canary)" $A $B $D $E ${A:=$(touch canary)} $((a[$(tou
         'A=\'eval "$A"; eval "$A"\'; eval "$A"\n',
     ],
 )
-def test_what_explodes_is_refused(text):
+def test_what_explodes_is_refused(text, monkeypatch):
+    less = variables._WORK_LIMIT // number(10, by_night=1)
+    monkeypatch.setattr(variables, "_WORK_LIMIT", less)
     with pytest.raises(ShellError, match="write the launch"):
         launches_of_script(text + "torchrun x.py", "run.sh", {})
 
