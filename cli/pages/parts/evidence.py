@@ -121,9 +121,9 @@ def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
 def not_taken_lines(plan: Plan) -> Iterator[str]:
     """The layout priced least, where no published run is like it and the answer is another."""
     trusted, target = plan.certificate.trusted, plan.certificate.objective
-    if trusted is None or trusted.not_taken is None:
+    best = trusted.not_taken if trusted else None
+    if trusted is None or best is None or trusted.cost_fraction <= 0:
         return
-    best = trusted.not_taken
     settings = f" ({' '.join(best.settings)})" if best.settings else ""
     less = small_percent(trusted.cost_fraction / (1 + trusted.cost_fraction))
     more = len(best.beyond) - MOST_LISTED

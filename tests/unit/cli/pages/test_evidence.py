@@ -79,6 +79,9 @@ def test_a_better_layout_that_no_published_run_is_like_is_named_second_with_its_
     )
     assert line.endswith("; and 2 more. `--slack 0` takes it.")
     assert not any(text.startswith("--trusted") for text in plan_evidence_lines(other))
+    slower = trusted.model_copy(update={"cost_fraction": -0.001})
+    certificate = plan.certificate.model_copy(update={"trusted": slower})
+    assert not list(not_taken_lines(plan.model_copy(update={"certificate": certificate})))
 
 
 def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):
