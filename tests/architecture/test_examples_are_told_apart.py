@@ -1,6 +1,6 @@
 """Modules that are imported by a bare name have that name for themselves."""
 
-import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -18,12 +18,8 @@ SCRIPTS = [path.parent.name for path in sorted((ROOT / "examples").glob("*/run.p
 
 
 def imported(source):
-    """First words of the names that a file imports."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (name.name.partition(".")[0] for name in node.names)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
+    """First words of the names that a file imports, one in a line."""
+    return re.findall(r"^\s*(?:from|import) (\w+)", source, re.MULTILINE)
 
 
 def test_no_file_imports_a_name_that_two_folders_have():
