@@ -17,11 +17,16 @@ WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 
 
 def answer(
-    document: Mapping[str, object], page: Iterable[Part], *, as_json: bool, found: object = None
+    document: Mapping[str, object],
+    page: Iterable[Part],
+    *,
+    as_json: bool,
+    found: object = None,
+    then: Iterable[Part] = (),
 ) -> None:
     """Print an answer as its public document or as a page, or give both to who listens.
 
-    `found`: its value, for programs.
+    `found`: its value, for programs. `then`: what to type next, for a terminal alone.
     """
     listener = LISTENER.get()
     if listener is not None:
@@ -29,7 +34,7 @@ def answer(
     elif as_json:
         show_json(document)
     else:
-        show(*page)
+        show(*page, *then)
 
 
 def show(*parts: Part, width: int | None = None) -> None:

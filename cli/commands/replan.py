@@ -157,10 +157,9 @@ def command(
         )
     name = take or costs.plan
     taken = answered.plans[name] if name else None
-    way = next_part(_next(destination.output)) if taken else None
+    then = [next_part(_next(destination.output))] if taken else []
     document = ReplanDocument.of(answered, costs).json()
-    parts = [*screen(answered, costs), *([way] if way else [])]
-    answer(document, parts, as_json=destination.as_json)
+    answer(document, screen(answered, costs), as_json=destination.as_json, then=then)
     if taken is None:
         stays = name is None and answered.plans[answered.fastest] is not None
         why = f"the plan stays as it is; `--take {answered.fastest}` writes one for what is left"

@@ -280,9 +280,8 @@ def _show(
     alongside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
     page = list(screen(plan, verbose=verbose))
     parts = [*page[:1], *([alongside] if alongside else []), *page[1:]]
-    more = () if verbose else (MORE,)
-    next_command = next_part(_next(plan, destination, trainer))
-    answer(document, [*parts, next_command, *more], as_json=destination.as_json, found=plan)
+    then = [next_part(_next(plan, destination, trainer)), *([] if verbose else [MORE])]
+    answer(document, parts, as_json=destination.as_json, found=plan, then=then)
     if destination.as_json and alongside:
         remark(alongside)
     destination.write(json_text(document))
@@ -353,13 +352,9 @@ def _compare(
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         found = offers(given, clock, processes)
     plan = found.plan and _completed(found.plan, clock.seconds, by_name[found.best.name].notes)
-    page = (
-        (*screen(plan, verbose=False), next_part(_next(plan, destination, options.trainer)))
-        if plan
-        else ()
-    )
-    parts = [*screen(found), *page]
-    answer(found.document.json(), parts, as_json=destination.as_json, found=plan)
+    parts = [*screen(found), *(screen(plan, verbose=False) if plan else ())]
+    then = [next_part(_next(plan, destination, options.trainer))] if plan else []
+    answer(found.document.json(), parts, as_json=destination.as_json, found=plan, then=then)
     if plan is None:
         click.get_current_context().exit(NOTHING_FITS)
     destination.write(json_text(plan_json(plan)))

@@ -73,6 +73,8 @@ class _Described(GenerateJsonSchema):
 
     def _with_meanings(self, value: JsonSchemaValue, owner: type) -> JsonSchemaValue:
         properties = value.get("properties", {})
+        if issubclass(owner, Document) and owner.SCHEMA:
+            value["properties"] = properties = {Document.VERSION: VERSION, **properties}
         known = meanings(owner)
         for name, one in properties.items():
             if name in known:

@@ -200,5 +200,7 @@ nccl-tests
 DOCUMENTS = _names("""
 plan infeasible offers pareto estimate explain why-not compare replan sweep check files tune-event
 tuned-plan validate verify-event schedule schedules simulate catalog calibration profile cluster
-model run machine
+model run machine search-request estimate-request check-request explain-request why-not-request
+compare-request sweep-request replan-request export-request report-request catalog-request
+schema-request
 """)

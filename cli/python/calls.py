@@ -30,6 +30,8 @@ SHARED = ("search", "explain", "sweep")
 """Commands whose work several processes share, where this one may be forked."""
 PAIRED = ("fix", "exclude", "option", "set", "vary")
 """Options of NAME=VALUE that may be given several times."""
+PERCENTAGES = ("slack",)
+"""Shares in percent, of which a number is the fraction."""
 JOINS = {"vary": ","}
 """Between values of one name, by option; `+` of others."""
 
@@ -110,6 +112,8 @@ def _words(options: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def _typed(key: str, value: object, folder: Path) -> object:
     """A value as its option takes it: a text, several, or the path of a document."""
+    if key in PERCENTAGES and isinstance(value, float | int) and not isinstance(value, bool):
+        return f"{100 * value:.9f}".rstrip("0").rstrip(".") + "%"
     value = _plain(value)
     if isinstance(value, list | tuple):
         return [_typed(f"{key}-{place}", one, folder) for place, one in enumerate(value, 1)]

@@ -85,7 +85,8 @@ class SearchKeywords(JobKeywords, total=False):
 
     offers: File
     objective: str
-    slack: str
+    slack: str | float
+    """`2%`, or its fraction 0.02."""
     deadline: str
     all_nodes: bool
     fix: Pairs

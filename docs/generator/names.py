@@ -13,6 +13,7 @@ from typing import get_args
 from annotated_types import Le
 
 from trainplan.cli.documents.registry import DOCUMENTS
+from trainplan.cli.serve.tools import TOOLS
 from trainplan.cli.values.stated import listed
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
@@ -119,7 +120,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LAYER_RUNTIMES": LAYER_RUNTIMES,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
-    "DOCUMENTS": DOCUMENTS,
+    "DOCUMENTS": (*DOCUMENTS, *(f"{one.command}-request" for one in TOOLS.values())),
 }
 
 PLUGGED: Mapping[str, str] = {

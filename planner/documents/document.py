@@ -60,7 +60,7 @@ class Document:
     SCHEMA: ClassVar[Any] = ""
     """Value of the key `schema`, where there is one."""
     VERSION: ClassVar = "trainplan_version"
-    """Key of all that are no part of another and no line of events."""
+    """Key of all that are no part of another, or have a schema of their own; no line of events."""
 
     @classmethod
     def of_fields(cls, answer: object, /, **other: object) -> Self:
@@ -99,7 +99,7 @@ def _in_order(kind: type) -> list[str]:
 
 def _plain(value: object) -> object:
     if isinstance(value, Document):
-        return value.as_part()
+        return value.json() if value.SCHEMA else value.as_part()
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
     return to_jsonable_python(value, by_alias=False)

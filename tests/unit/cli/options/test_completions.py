@@ -169,3 +169,9 @@ def test_bash_completes_behind_the_marks_it_breaks_words_at():
         check=False,
     )
     assert done.stdout.split() == ["h20", "h200-sxm", "h200", "h200-sxm5"], done.stderr
+
+
+def test_a_schema_completes_every_name_that_is_listed():
+    listed = {line.split()[0] for line in plan("schema").out.splitlines()[1:] if line.strip()}
+    assert set(completed("schema", "")) == listed
+    assert completed("schema", "search-") == ["search-request"]

@@ -67,8 +67,10 @@ def test_other_verbs_share_the_types_of_their_keywords():
 
 
 def test_a_page_is_what_the_terminal_prints(found):
+    """But for what to type next."""
     page = typed("search", *TINY, "--search-options", "safe").out
-    assert without_seconds(f"{found}\n") == without_seconds(page)
+    assert without_seconds(f"{found}\n\n") == without_seconds(page).partition("Next\n")[0]
+    assert "--output" not in str(found)
 
 
 def test_a_page_is_plain_where_colour_is_forced(found, monkeypatch):
@@ -142,9 +144,17 @@ def test_options_are_texts_lists_or_mappings():
     assert found.job.training.tokens == 10**9
 
 
+@pytest.mark.parametrize(("slack", "fraction"), [(0.02, 0.02), (0, 0.0), ("2%", 0.02)])
+def test_a_slack_is_a_fraction_or_a_percentage(slack, fraction):
+    few = {"fix": ["tp=1", "pp=1", "cp=1", "offload=0"], "search_options": "none"}
+    found = tp.search(MODEL, CLUSTER, **SIZES, **few, slack=slack)
+    assert found.certificate.objective.slack_fraction == fraction
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda: tp.search(MODEL, CLUSTER, **SIZES, slack=-0.1), "is no percentage: write 2%"),
         (lambda: tp.search(MODEL, CLUSTER, global_batchsize=8), "did you mean 'global_batch_size'"),
         (lambda: tp.search(MODEL, CLUSTER, trsted=False), "no option 'trsted': did you mean 'tr"),
         (lambda: tp.search(MODEL, CLUSTER, trsted=False), r"see `plan search --help`"),
