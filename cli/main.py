@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
         return command
 
     def _of_plugin(self, ctx: click.Context, name: str) -> click.Command | None:
-        """A command of a plug-in; a shell that completes is not told that it does not load."""
+        """A command of a plug-in; a shell that completes does not learn that it does not load."""
         try:
             return plugged_command(name) if name in plugged() else None
         except PlanError:
@@ -190,13 +190,13 @@ def _fail(error: Exception) -> int:
 
 
 def refuse(message: str) -> int:
-    """Say what is wrong in one line."""
+    """Print what is wrong in one line."""
     click.echo(f"plan: error: {message}", err=True)
     return BAD_INPUT
 
 
 def _misused(error: click.ClickException | PlanError) -> int:
-    """Say what is wrong in one line; of a group alone show the help, as click does."""
+    """Print what is wrong in one line; of a group alone show the help, as click does."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return BAD_INPUT

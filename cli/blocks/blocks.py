@@ -17,7 +17,7 @@ Value: TypeAlias = str | float | None
 
 
 def usual(value: Value) -> str:
-    """A value where its column says no more: words as they are, numbers with four digits."""
+    """A value where its column states no more: words as they are, numbers with four digits."""
     if value is None or isinstance(value, str):
         return NEVER if value is None else value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; numbers stand to the right."""
+    """A column of a table; numbers are on the right."""
 
     name: str
     numeric: bool = False
@@ -68,7 +68,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A number that stands out: what it is, its value with its unit, and what it is beside."""
+    """A number of the first lines: what it is, its value with its unit, and a note."""
 
     name: str
     value: str
@@ -100,7 +100,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart, the sentence it says, and its numbers as a table; a terminal draws none."""
+    """A chart, its finding in a sentence, and its numbers as a table; a terminal draws none."""
 
     name: str
     """Unique on the page, of letters, digits and dashes."""
@@ -115,7 +115,7 @@ class Chart:
     half: bool = False
     """Of the width of a wide page, so that two are side by side."""
     zooms: bool = False
-    """Along its horizontal axis, with buttons beside dragging."""
+    """Along its horizontal axis, with buttons and by dragging."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class Page:
     """How sure it is: what is proved, what is only modelled."""
     sections: Sequence[Section]
     facts: Facts = field(default_factory=lambda: Facts(()))
-    """Beside the answer."""
+    """Next to the answer."""
 
 
 Row: TypeAlias = Sequence[Cell | Value]

@@ -72,7 +72,7 @@ ZOOMS = (
     ("right", "Later"),
     ("all", "All"),
 )
-"""Buttons of a chart that zooms: what the script does, and what they say."""
+"""Buttons of a chart that zooms: what the script does, and their labels."""
 CODE = re.compile(r"`([^`]+)`")
 NAME = re.compile(r"[a-zA-Z0-9-]+")
 OWN_STYLE = re.compile(r"^(?:\.facts|\.answer|p\.)[^}]*\}", re.MULTILINE)
@@ -211,7 +211,7 @@ def _(block: Folded) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Words; what stands in backticks is code."""
+    """Words; what is in backticks is code."""
     return CODE.sub(r"<code>\1</code>", escape(text))
 
 

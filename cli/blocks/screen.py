@@ -1,7 +1,7 @@
 """Blocks on a terminal: tables are aligned columns without lines, on lines of any length.
 
-Where a table is wider than the page, columns close up; then those that say least go, and it is told
-which; a table that is still too wide becomes a paragraph for each row.
+Where a table is wider than the page, columns close up; then those of least use go, and it is
+printed which; a table that is still too wide becomes a paragraph for each row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +17,13 @@ from trainplan.cli.terminal import WIDEST
 from trainplan.cli.words import DOT
 
 MANY_COLUMNS = 15
-"""More than that stand closer together."""
+"""More than that are closer together."""
 PROSE = 24
 """Columns in which a text can be read."""
 INDENT = 2
 """Of the further lines of a row that is a paragraph."""
 TOGETHER = "\ue000"
-"""Stands for a space at which no line ends, until lines are made."""
+"""Is a space at which no line ends, until lines are made."""
 STYLES: dict[Tone, str] = {"plain": "", "good": "green", "doubtful": "yellow", "bad": "bold red"}
 
 Part = RenderableType | Table | Paragraph
@@ -172,7 +172,7 @@ def _text(column: Column, cell: Cell) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture as wide as the page, or as it was asked to be."""
+    """A picture as wide as the page, or as requested."""
 
     draw: Callable[[int], RenderableType]
     """Makes it, from its width."""

@@ -1,4 +1,4 @@
-"""Pages on a terminal: an answer as its page or its document, to who asked for it."""
+"""Pages on a terminal: an answer as its page or its document, to its caller."""
 
 import io
 import re
@@ -46,7 +46,7 @@ def show(*parts: Part, width: int | None = None) -> None:
 def page_text(*parts: Part, width: int = WIDTH, terminal: bool | None = False) -> str:
     """A page whose lines are no longer than that, with colour where it is for a terminal.
 
-    None: where the environment asks for it.
+    None: where the environment sets it.
     """
     page = io.StringIO()
     console = Console(

@@ -24,7 +24,7 @@ GZIP = b"\x1f\x8b"
 
 @contextmanager
 def errors_of(place: object) -> Iterator[None]:
-    """Let errors say which file or option they are of."""
+    """Name the file or option in errors."""
     try:
         yield
     except PlanError as error:
@@ -45,7 +45,7 @@ class NewFile:
 
 
 def read_text(path: Path, *, expected: str = "JSON or YAML", is_launch: bool = False) -> str:
-    """Content of a text file; `expected` says of what kind.
+    """Content of a text file; `expected` states of what kind.
 
     `is_launch`: it is a script, or a configuration of a runtime.
 
@@ -165,7 +165,7 @@ ROOM_BYTES = 1 << 16
 
 
 def try_writing(path: Path) -> None:
-    """Write a file beside another and remove it: what refuses it would refuse that one.
+    """Write a file next to another and remove it: what refuses it would refuse that one.
 
     Raises:
         FileError: The folder or the disk refuses it.
@@ -219,7 +219,7 @@ def write_folder(
 
 
 def _renew(folder: Path, files: Sequence[NewFile], stale: Sequence[str]) -> tuple[Path, ...]:
-    """The last file tells that the others are whole and the stale ones gone."""
+    """The last file shows that the others are whole and the stale ones gone."""
     for file in files[:-1]:
         _replace(folder, file)
     gone = tuple(folder / name for name in stale if os.path.lexists(folder / name))
@@ -258,7 +258,7 @@ def _require_writable_parent(path: Path) -> None:
 
 
 def _replace(folder: Path, file: NewFile) -> None:
-    """Write beside the target, then move over it: no reader ever sees half a file."""
+    """Write next to the target, then move over it: no reader ever sees half a file."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=f".{file.name}.")
     temporary = Path(name)
     try:

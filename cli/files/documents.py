@@ -18,7 +18,7 @@ from trainplan.costmodel.spec import MISSING, UNKNOWN, Spec, complaints
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
 """Beyond them a number is a slip, and its products overflow."""
 OTHERS = {MISSING: "is missing", UNKNOWN: "is unknown"}
-"""Slips that are told beside the first one."""
+"""Slips that are printed after the first one."""
 LISTED = 4
 """So many of them."""
 MOST_NESTED = 64
@@ -32,7 +32,7 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed file: a mapping, and where its parts stand."""
+    """A parsed file: a mapping, and where its parts are."""
 
     path: Path
     values: dict[str, object]
@@ -125,7 +125,7 @@ def _filed(values: object, entries: str) -> object:
 
 
 def _large(value: object, place: tuple[str | int, ...] = ()) -> tuple[str | int, ...] | None:
-    """Where the first number stands that is too large; null: nowhere."""
+    """Place of the first number that is too large; null: nowhere."""
     if isinstance(value, int | float):
         most = LARGEST_WHOLE if isinstance(value, int) else LARGEST_NUMBER
         return place if most < abs(value) < math.inf else None
@@ -147,7 +147,7 @@ class _Loader(yaml.SafeLoader):
         self.nodes = self.depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases, tags and what is too much where they stand."""
+        """Refuse aliases, tags and what is too much where they are."""
         self.nodes += 1
         if self.nodes > MOST_YAML_NODES or self.depth > MOST_NESTED:
             raise yaml.MarkedYAMLError(

@@ -36,14 +36,14 @@ ENDLESS = ("time_step_limit",)
 """Fields of it that published files leave without a bound: steps of state spaces, no size. Source:
 transformers `configuration_mamba2.py` and its kin."""
 INDEX = "model.safetensors.index.json"
-"""Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
+"""Next to it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """A name of Hugging Face that a command may be shown with. Source: huggingface_hub
 `utils/_validators.py`, validate_repo_id: letters, digits, `-_.`, at most 96 characters."""
 
 
 def load_model(text: str) -> ModelSpec:
-    """As `read_model`, the model alone; says which preset another name stands for."""
+    """As `read_model`, the model alone; prints which preset another name is."""
     model = read_model(text).model
     if intended := _text_of(text, model):
         remark(intended)
@@ -66,7 +66,7 @@ def read_model(text: str) -> Reading:
     """A preset or its Hugging Face name, a `config.json`, its folder, or our YAML, as it was read.
 
     Raises:
-        PlanError: It is none of these, or the file is wrong; the message says where.
+        PlanError: It is none of these, or the file is wrong; the message has the place.
     """
     if text in preset_names():
         return read_config(preset_config(text), text)
@@ -85,7 +85,7 @@ def read_model(text: str) -> Reading:
 
 
 def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
-    """What the index of the weights says, where it lies beside the file and says otherwise."""
+    """What the index of the weights has, where it is next to the file and differs."""
     path = folder / INDEX
     if not is_there(path):
         return
@@ -97,7 +97,7 @@ def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
 
 
 def load_cluster(text: str) -> ClusterSpec:
-    """What `costmodel.presets.clusters` reads, or our YAML; says what was not in the text.
+    """What `costmodel.presets.clusters` reads, or our YAML; prints what was not in the text.
 
     Raises:
         PlanError: It is neither, the file is wrong or a GPU is unknown.

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 ResultT = TypeVar("ResultT")
 KINDS: dict[str, Callable[[Path], object]] = {}
-"""What may be asked of a path, by name."""
+"""What may be looked up of a path, by name."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Looks:
         return replace(self, results=others)
 
     def hold(self) -> bool:
-        """Does every look show the same again? Asked in a context of its own."""
+        """Does every look show the same again? Called in a context of its own."""
         replace(self, results={}).begin()
         return self.steady and all(
             KINDS[kind](Path(path)) == result for (kind, path), result in self.results.items()
@@ -53,7 +53,7 @@ class Looks:
 
 
 LOOKS: ContextVar[Looks | None] = ContextVar("LOOKS", default=None)
-"""Null: who asks is the user, who may read all."""
+"""Null: the caller is the user, who may read all."""
 
 
 def noted(look: Callable[[Path], ResultT]) -> Callable[[Path], ResultT]:

@@ -25,7 +25,7 @@ def load_measured(paths: Sequence[Path], *, alone: bool = True) -> Measured:
     """Read all files of `--profile`; several profiles merge.
 
     Not `alone`, a profile in `--cluster` may follow, and whether a calibration corrects what is
-    beside it is said then.
+    with it is printed then.
 
     Raises:
         FileError: A file cannot be read, is neither a profile nor a calibration, or is wrong.
@@ -97,8 +97,8 @@ def _numbers(profile: Profile) -> Iterator[tuple[tuple[str, ...], bool]]:
 def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     """The cluster that `--cluster` names, and with a profile for a cluster what it measured.
 
-    A device the catalog does not have takes its numbers from `--profile`, nodes whose drives nobody
-    states the drive that was measured.
+    A device the catalog does not have takes its numbers from `--profile`, nodes
+    without stated drives the drive that was measured.
 
     Raises:
         PlanError: As `load_cluster`, a second profile of another GPU, or a calibration of

@@ -1,4 +1,4 @@
-"""What may be read, and asked about: all files of who types, those of some folders for others."""
+"""What may be read and looked up: all files of who types, those of some folders for others."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def is_folder(path: Path) -> bool:
 def is_there(path: Path) -> bool:
     """Is there such a file or folder?
 
-    Where it may not be read, its text alone decides, which those who ask know: what looks
+    Where it may not be read, its text alone decides, which the caller knows: what looks
     like a path counts as there, and is refused when it is read.
     """
     try:

@@ -40,7 +40,7 @@ Steps = dict[int, dict[LayerName, Counts]]
 
 
 def load_routing(path: Path) -> RoutingSpec:
-    """How often each expert was chosen, by step where the file tells steps apart.
+    """How often each expert was chosen, by step where the file has steps.
 
     Raises:
         FileError: The file or folder is missing or holds no counts.

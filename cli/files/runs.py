@@ -20,7 +20,7 @@ class InvalidRun:
     """A record that is JSON and does not follow the schema."""
 
     name: str
-    """Its id, or where it stands."""
+    """Its id, or its place."""
     detail: str
 
 

@@ -1,4 +1,4 @@
-"""A calibration, and what a log says, as text."""
+"""A calibration, and what a log holds, as text."""
 
 import shlex
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A launch that was read and judged, as text and as JSON."""
+"""A launch that was read and checked, as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 
@@ -44,7 +44,7 @@ USUAL = "as usual"
 """A field without a value: what the price takes for the runtime anyhow."""
 NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
 STATED = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
-"""Fields that are told where they are off by default: launches often miss them."""
+"""Fields that are printed where they are off by default: launches often miss them."""
 
 
 def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
@@ -215,7 +215,7 @@ def _where(place: Place | None) -> str:
 
 
 def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
-    """What was read and where, then what nothing says."""
+    """What was read and where, then what nothing states."""
     stated = [one for one in fields if one.origin == "stated"]
     if stated:
         rows = ((f.name, _value(f), escaped(f.written), _where(f.place)) for f in stated)

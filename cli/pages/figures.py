@@ -83,7 +83,7 @@ def scatter(
 
 
 DOWN: Mapping[str, object] = {"autorange": "reversed"}
-"""An axis whose first entry stands at the top."""
+"""An axis whose first entry is at the top."""
 
 
 def bars(
@@ -170,7 +170,7 @@ def _covered(box: Box, taken: Sequence[Box]) -> float:
 
 
 def label(text: str) -> str:
-    """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
+    """Text that a figure shows as it is: plotly reads tags, entities and templates in it."""
     shown = escape(text, quote=False).replace("%{", "%&#123;")
     return f"&#64;{shown[1:]}" if shown.startswith("@") else shown
 

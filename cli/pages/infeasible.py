@@ -48,7 +48,7 @@ def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
 
 
 def infeasible_line(result: Infeasible) -> str:
-    """What the leanest layout lacks."""
+    """What the layout of least memory lacks."""
     if result.least_memory_bytes is None or result.least_memory_layout is None:
         return f"No layout is legal: {_first_rule(result)}"
     layout = layout_line(result.least_memory_layout, result.job.model)

@@ -69,7 +69,7 @@ SHOWN_OTHERS = 2
 
 
 def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
-    """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
+    """The answer first, then why, then the alternatives; `verbose` has what few need."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
     stated = tuple(objective_lines(plan))
@@ -246,7 +246,7 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 
 
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
-    """What rules of a search say, by name; a choice of the user has no text."""
+    """Texts of rules of a search, by name; a choice of the user has no text."""
     rules = [*rules_of_job(job), *launch_rules(job), ranks_straddle()]
     bound = f", by {UPPER_BOUND}" if job.rows_shift else ""
     rules += [*trusted_rules(job), *published_rules(job), *published_rules(job, generation=True)]

@@ -1,4 +1,4 @@
-"""A profile as text: what was measured, what it says, what is missing."""
+"""A profile as text: what was measured, what it shows, what is missing."""
 
 import shlex
 from collections import Counter
@@ -143,7 +143,7 @@ def curves_table(profile: Profile) -> Table:
 
 
 def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:
-    """Every curve: its name, what it says, and its key in `scatter_fraction` or nothing."""
+    """Every curve: its name, its text, and its key in `scatter_fraction` or nothing."""
     fitted, scatter = profile.fitted, profile.scatter_fraction
     peaks = spec_of(profile).peak_tflops if fitted.gemm else {}
     for name, gemm in fitted.gemm.items():
@@ -167,7 +167,7 @@ def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:
 
 
 def _offloaded(point: OffloadedStepPoint) -> str:
-    """Measured beside estimated."""
+    """Measured against estimated."""
     measured, off = point.time.seconds, point.path_seconds / point.time.seconds - 1
     lane = max(point.lane_seconds, key=lambda name: point.lane_seconds[name])
     return (
@@ -179,7 +179,7 @@ def _offloaded(point: OffloadedStepPoint) -> str:
 
 
 def failures_part(profile: Profile) -> RenderableType:
-    """What was asked for and not measured."""
+    """What was requested and not measured."""
     lines = []
     for failure in profile.failures[:SHOWN_FAILURES]:
         who = f" (rank {failure.rank} on {failure.host})" if failure.host else ""

@@ -66,7 +66,7 @@ def _saved(scored: Scored, makespan: float) -> str:
 
 
 def _memory(scored: Scored) -> Part:
-    """Peaks of every rank; neighbours that look alike share a row."""
+    """Peaks of every rank; equal neighbours share a row."""
     held = [f"{peak:g}" for peak in scored.peaks], [f"{p:g}" for p in scored.peaks_at_input_grad]
     sizes = [[gib(peak) for peak in scored.peak_bytes]] if scored.peak_bytes else []
     ranks = zip(map(str, range(len(held[0]))), *held, *sizes, strict=True)

@@ -32,7 +32,7 @@ SCREENS: Mapping[str, str] = MappingProxyType(
 
 
 def screen(found: object, *alongside: object, **how: object) -> Iterable[Part]:
-    """The page of an answer; what goes beside it and how is as the function of its page has it."""
+    """The page of an answer; what goes with it and how is as the function of its page has it."""
     module, _, name = SCREENS[type(found).__name__].partition(":")
     page: Iterable[Part] = getattr(import_module(f"{__package__}.{module}"), name)(
         found, *alongside, **how

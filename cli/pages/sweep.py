@@ -158,8 +158,8 @@ def curve(
 ) -> list[str]:
     """Lines of a picture: a point for each value, a dot where the ideal would be.
 
-    Points stand at equal distances; the height is logarithmic. None leaves a gap. Where labels
-    have no room beside each other, only every second, third, ... stands there.
+    Points are at equal distances; the height is logarithmic. None leaves a gap. Where labels
+    have no room, only every second, third, ... is there.
     """
     known = [value for value in (*values, *ideal) if value]
     if not known:

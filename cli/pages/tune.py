@@ -1,4 +1,4 @@
-"""What `plan tune` says while it runs, and its result."""
+"""What `plan tune` prints while it runs, and its result."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -94,7 +94,7 @@ def _headline(job: Job, found: Finished) -> Text:
 
 
 def noise_lines(found: Finished) -> Iterator[str]:
-    """What is said of a machine whose trials differ."""
+    """What is printed of a machine whose trials differ."""
     if found.noise_fraction > NOISY and found.best:
         times = {one.number: one.outcome.step_time_s or inf for one in found.trials}
         first = min(times, key=times.__getitem__)
@@ -169,7 +169,7 @@ def untried_table(model: ModelSpec, likeliest: Sequence[Forecast]) -> Table:
 
 
 def scalars_table(scalars: Sequence[ScalarRange]) -> Table:
-    """What trials say of the machine, each scalar with its interval."""
+    """What trials show of the machine, each scalar with its interval."""
     columns = (
         Column("scalar", screen="machine, of what was planned for"),
         number("value", "{:.3g}".format, only="screen"),

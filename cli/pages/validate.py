@@ -57,7 +57,7 @@ RANKED = (
 SIDES = ("inside", "faster", "slower")
 """Where measured steps lie: in their interval, or on which side of it."""
 LISTED = 8
-"""Ids of a list that is not asked for."""
+"""Ids of a list that is not requested."""
 TERMS = 6
 """Largest terms of a row."""
 

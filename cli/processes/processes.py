@@ -23,7 +23,7 @@ Source: measured; two processes add 0.35 s of work, for what each works out anew
 MOST_PROCESSES = 8
 """By default; a search rarely has more to do at the same time."""
 NICENESS = 19
-"""Of work beside all other: it takes what that leaves of the processors."""
+"""Of work next to all other: it takes what that leaves of the processors."""
 STOP_HEARD_S = 0.1
 """Seconds after which it is noticed that the user wants an end."""
 LEAST_SHARE = 2
@@ -173,7 +173,7 @@ class Processes:
                 done[number] = found.result
 
     def _ready(self) -> bool:
-        """Is another process there? They are asked for as soon as they are worth it."""
+        """Is another process there? They are started as soon as they are worth it."""
         taken = time.process_time() - self._begun
         if not self._workers and self._count > 1 and taken >= self._alone_s:
             self._workers = [_Worker() for _ in range(self._count)]
@@ -183,7 +183,7 @@ class Processes:
         return any(not worker.busy for worker in self._workers)
 
     def _end_all(self, waiting: deque[int], done: Mapping[int, object], count: int) -> None:
-        """Nobody waits for the answers: what is left is soon done here, where no time is left."""
+        """Nothing waits for the answers: what is left is soon done here, where no time is left."""
         for worker in tuple(self._workers):
             self._lose(worker)
         self._count = 1

@@ -18,7 +18,7 @@ OWN_PROCESS: ContextVar[bool] = ContextVar("OWN_PROCESS", default=False)
 def command_seconds() -> float:
     """Since this process began; 0 where it does more than one command.
 
-    Where the system does not say it, seconds of its processor stand for them: no more than those.
+    Where the system does not state it, seconds of its processor are used: no more than those.
     """
     if not OWN_PROCESS.get():
         return 0.0

@@ -19,7 +19,7 @@ PLAIN_LOCALES = ("C", "POSIX")
 
 
 def encoding_of(stream: TextIO | None) -> str:
-    """What a stream writes in: that of Python, and ASCII on a terminal whose locale says so.
+    """What a stream writes in: that of Python, and ASCII on a terminal whose locale has it.
 
     Python itself writes UTF-8 where the locale is C (PEP 538 and 540).
     """

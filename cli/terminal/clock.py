@@ -50,7 +50,7 @@ class Clock:
         return 0.0 if self.stopped else max(0.0, self._limit_s - self.seconds)
 
     def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Print a line now and then, or tell who listens."""
+        """Print a line now and then, or report to the listener."""
         listener, now = LISTENER.get(), self.seconds
         if listener is not None and listener.progressed(done, bound_s, best_s):
             return

@@ -1,4 +1,4 @@
-"""How bash asks for completions; click knows how zsh and fish do.
+"""How bash requests completions; click knows how zsh and fish do.
 
 Bash breaks words at `=`, `:` and `@` too (COMP_WORDBREAKS), and wants what follows the last of
 them. Source:
@@ -43,7 +43,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class Bash(BashComplete):
-    """Asked with the whole line, answers with what follows the last break."""
+    """Given the whole line, answers with what follows the last break."""
 
     source_template = SCRIPT
 

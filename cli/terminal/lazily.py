@@ -26,14 +26,14 @@ def named(target: str) -> Callable[..., object]:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Stands for a name of a module until `load` imports it."""
+    """Replaces a name of a module until `load` imports it."""
 
     module: str
     name: str
 
 
 class _Unread:
-    """A module of which every name stands for itself."""
+    """A module of which every name replaces itself."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -68,9 +68,9 @@ def load(module: ModuleType) -> None:
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """Load numpy here with one thread for products, unless the user says how many.
+    """Load numpy here with one thread for products, unless the user states how many.
 
-    Processes that are started later, such as those of `plan profile`, are told nothing.
+    Processes that are started later, such as those of `plan profile`, are given nothing.
     """
     if BLAS_THREADS in os.environ:
         yield

@@ -1,4 +1,4 @@
-"""Who hears what a command says in the terminal's stead: a server, or a program."""
+"""Who receives what a command prints in place of the terminal: a server, or a program."""
 
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 
 class Listener(Protocol):
-    """Hears the answer and the progress of a command."""
+    """Receives the answer and the progress of a command."""
 
     def answered(
         self, document: Mapping[str, object], page: Iterable[RenderableType], found: object

@@ -55,5 +55,5 @@ def json_line(document: object) -> str:
 
 
 def remark(text: str) -> None:
-    """Say something that is not the answer."""
+    """Print something that is not the answer."""
     click.echo(plain(escaped(text), encoding_of(sys.stderr)), err=True)

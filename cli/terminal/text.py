@@ -1,7 +1,7 @@
 """What may reach a terminal; imports nothing, so that `plan --help` stays quick."""
 
 WIDTH = 100
-"""Columns of tables and paragraphs where nobody looks: in a pipe, in a file, in the documentation.
+"""Columns of tables and paragraphs without a terminal: in a pipe, in a file, in the documentation.
 """
 NARROWEST, WIDEST = 40, 160
 """On a terminal lines follow its columns between these."""

@@ -40,7 +40,7 @@ class TuningFolder:
         """Make it, or take the one that is there.
 
         Raises:
-            FileError: It exists and nobody wants to go on in it, does not exist and somebody does,
+            FileError: It exists and is not resumed, does not exist and is resumed,
                 or cannot be made.
             ProfilerError: Another run holds it.
         """

@@ -195,7 +195,7 @@ class OnPaper:
         return ("a simulated machine answers",)
 
     def launch(self, trial: Trial) -> Outcome:
-        """Ask the machine."""
+        """Query the machine."""
         return self.machine.launch(trial)
 
 
@@ -253,7 +253,7 @@ def check_gpus_here(job: Job) -> None:
 
 
 def remark_load(processes: int) -> None:
-    """Say where others use what trials of this machine need, as `plan profile` does."""
+    """Warn where others use what trials of this machine need, as `plan profile` does."""
     place = Place(device_of(num_gpus()), 0, processes, 0, processes)
     if sentence := contention_now(place, gethostname()):
         remark(sentence)

@@ -1,4 +1,4 @@
-"""What `plan tune` is asked: what is trained, how trials are started, when it ends."""
+"""What `plan tune` is given: what is trained, how trials are started, when it ends."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.profiler.launch import Files, Launch, device_of, num_gpus, request_for
 
 MICRO_BATCHES = 4
-"""Sequences of a step for each process, where nobody says."""
+"""Sequences of a step for each process, where not stated."""
 AS_TRAINED = {
     "attention": "unfused",
     "cross_entropy": "unfused",
@@ -28,7 +28,7 @@ AS_TRAINED = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is trained where no plan says it."""
+    """What is trained where no plan states it."""
 
     model: str | None
     cluster: str | None
@@ -71,7 +71,7 @@ class Kept:
 
 
 def tuned_question(request: Request, way: Way, profile: Path, *, dry: bool) -> Question:
-    """The job of `--model` to `--profile`; in processes, what is not said has a default."""
+    """The job of `--model` to `--profile`; in processes, what is not stated has a default."""
     if way.nproc:
         request = _trained_here(request, way.nproc, profile, dry=dry)
     model, cluster, batch = request.model, request.cluster, request.global_batch_size

@@ -73,10 +73,10 @@ def alongside(words: Sequence[str]) -> Path:
 
 
 def _text_below(folder: Path, name: str) -> str | None:
-    """Text of a file that a script sources or runs, if it stands in the script's repository.
+    """Text of a file that a script sources or runs, if it is in the script's repository.
 
     Its name may be of any folder above, where the script was to be started from, or elsewhere of
-    the script's own folder and the one above. What stands in the script's folder tree comes first.
+    the script's own folder and the one above. What is in the script's folder tree comes first.
     """
     with suppress(OSError, ValueError, RuntimeError, PlanError):
         tree = folder.resolve()

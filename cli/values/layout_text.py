@@ -45,8 +45,8 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
     single layer. Everything else defaults to 1, or off, with `zero_stage=1`.
 
     Raises:
-        SpecError: Unknown field or value; the message says which are known.
-        FileError: No plan is where the text says.
+        SpecError: Unknown field or value; the message lists those known.
+        FileError: No plan is where the text points.
     """
     if text.strip().startswith("@"):
         return _of_plan(text.strip()[1:])

@@ -14,7 +14,7 @@ from trainplan.costmodel.spec import LARGEST_SIZE, first_complaint, shown
 DISTRIBUTION = "lognormal:"
 HEADER = ["length", "count"]
 Entry = tuple[str, object, object]
-"""Where a length stands, the length, and how often it occurs."""
+"""Place of a length, the length, and how often it occurs."""
 
 
 def with_lengths(training: TrainingSpec, text: str | None, packing: Packing | None) -> TrainingSpec:

@@ -1,4 +1,4 @@
-"""Where it is trained, as it may be said: a cluster, counts and a GPU, or nothing but this machine.
+"""Where it is trained, as it may be given: a cluster, counts and a GPU, or this machine.
 
 With what a named cluster need not have a file for: its network adapters, the power of a board, its
 price, and how its nodes fail.
@@ -87,7 +87,7 @@ def with_stated(
     price: str | None = None,
     **failing: object,
 ) -> ClusterSpec:
-    """The cluster with what options say of it.
+    """The cluster with what options state of it.
 
     Raises:
         PlanError: As `with_nic` and the others.
@@ -134,10 +134,10 @@ def cluster_text(
 
 
 def this_machine() -> str:
-    """The GPUs that are visible here, as a cluster's text; says what was found.
+    """The GPUs that are visible here, as a cluster's text; prints what was found.
 
     Raises:
-        SpecError: There are none, unlike ones, or ones the catalog does not have.
+        SpecError: There are none, different ones, or ones the catalog does not have.
     """
     found = visible_gpus()
     if found is None:
@@ -163,7 +163,7 @@ def this_machine() -> str:
 
 
 def with_nic(cluster: ClusterSpec, text: str) -> ClusterSpec:
-    """The cluster with these adapters in every node; says how they were read.
+    """The cluster with these adapters in every node; prints how they were read.
 
     Raises:
         SpecError: The text describes none, or links between the nodes were measured.
@@ -217,7 +217,7 @@ def with_power_limit(cluster: ClusterSpec, text: str) -> ClusterSpec:
 
 
 def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
-    """The cluster with this price of a GPU for an hour; says so where it replaces another.
+    """The cluster with this price of a GPU for an hour; prints a line where it replaces another.
 
     Raises:
         SpecError: The text is no price.
@@ -245,10 +245,10 @@ def stated_of(**options: Any) -> Callable[[ClusterSpec], ClusterSpec]:  # noqa: 
 
 
 def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> ClusterSpec:
-    """The cluster with what options say of failures, the rest as its file says.
+    """The cluster with what options state of failures, the rest as its file has it.
 
     Raises:
-        UsageError: Options say what a failure takes, and nothing how often one is.
+        UsageError: Options state what a failure takes, and none how often one is.
         SpecError: What a kind of save needs is not stated.
     """
     stated = {FAILING[name]: value for name, value in options.items() if value is not None}
@@ -271,7 +271,7 @@ def with_failures(cluster: ClusterSpec, options: Mapping[str, object]) -> Cluste
 
 
 def _published_days(cluster: ClusterSpec) -> float:
-    """Days between failures of the mean node, by published runs; says which.
+    """Days between failures of the mean node, by published runs; prints which.
 
     Raises:
         SpecError: None is known on GPUs of a group.

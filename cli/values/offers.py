@@ -18,7 +18,7 @@ FORMS = (
     "a YAML, JSON or CSV file of name, cluster, price_per_gpu_hour and currency, or 8x8:h100=2.5"
 )
 STATED = ("cluster", "nodes", "gpus", "gpu", "price")
-"""Options that say what offers say."""
+"""Options that state what offers state."""
 MOST = 64
 
 
@@ -50,7 +50,7 @@ def question_of(
     """The job of the options, on the first of the offers where there are some, with all of them.
 
     Raises:
-        PlanError: As `question`, or offers are wrong or stand beside another cluster.
+        PlanError: As `question`, or offers are wrong or given with another cluster.
     """
     outer = {name: stated.pop(name, None) for name in FIELDS}
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.layout import OFFLOAD_MODULES, SCHEDULE_NAMES, Count
 Fields = list[tuple[str, str]]
 """Names and values as `--layout` takes them."""
 Taken = tuple[Fields, int]
-"""What words say, and how many of them."""
+"""What words mean, and how many of them."""
 
 SHORT_NAMES = MappingProxyType({axis.short: axis.option for axis in AXES if axis.short})
 """Names the tables print, taken as well."""
@@ -42,7 +42,7 @@ FULL = re.compile(r"full (uniform|block)/(\d+)")
 ZERO = re.compile(r"zero-(\d)(?: over (\d+) of (\d+))?", re.IGNORECASE)
 LABEL = re.compile(r"(asked|given|plan|first|second|baseline|layout): +", re.IGNORECASE)
 MARKS = ("<-", "knee", "*", "~")
-"""Beside a layout in tables."""
+"""Next to a layout in tables."""
 LONGEST = 8
 """Words of a value, at most."""
 MEANS_LATER = "step"
@@ -55,7 +55,7 @@ ROW_ALONE = (
 
 
 def printed_fields(text: str) -> Fields | None:
-    """What a headline, cells or a row say; None where the text is not of that kind.
+    """What a headline, cells or a row mean; None where the text is not of that kind.
 
     Raises:
         SpecError: A row that could be of several tables.
@@ -78,7 +78,7 @@ def is_row(text: str) -> bool:
 
 
 def value_fields(name: str, value: str) -> Fields:
-    """`recompute=full block/29`, `offload=25 %`: one field as it stands in a cell, or as it is."""
+    """`recompute=full block/29`, `offload=25 %`: one field as it is in a cell, or as typed."""
     if name in ("recompute", "recompute_modules"):
         if found := _recompute(value):
             return found
@@ -204,7 +204,7 @@ def _row_alone(words: Sequence[str]) -> Fields:
 
 
 def _cells(heads: Sequence[str], words: Sequence[str]) -> Fields | None:
-    """What the first cells of a row say; None where they are not of these columns.
+    """What the first cells of a row mean; None where they are not of these columns.
 
     A table without the column `sp` has only layouts with it where they have `tp`.
     """

@@ -116,7 +116,7 @@ class Durations:
     def pipeline(
         self, shape: Shape, *, stages: int | None = None, split_backward: bool
     ) -> Pipeline:
-        """The pipeline that `plan schedule` is asked about; `stages` where not pp * vpp.
+        """The pipeline of `plan schedule`; `stages` where not pp * vpp.
 
         Raises:
             PlanError: A duration or the file of durations is wrong.
@@ -171,11 +171,11 @@ class Outputs:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files that were asked for."""
+        """The files that were requested."""
         return tuple(path for path in (self.csv, self.trace) if path)
 
     def write(self, timeline: Timeline, extras: Sequence[Extra] = ()) -> None:
-        """Write the files that were asked for.
+        """Write the files that were requested.
 
         Raises:
             PlanError: torch has no such schedule, it is too long for a trace, or a file cannot be

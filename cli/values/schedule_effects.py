@@ -20,7 +20,7 @@ def refuse_idle(way: Way, sizes: Sizes, durations: Durations) -> None:
     """Refuse the first option that nothing would come of.
 
     Raises:
-        UsageError: There is one; the message says what it belongs to.
+        UsageError: There is one; the message names what it belongs to.
     """
     idle = {**_idle_sizes(way, sizes), **_idle_durations(way, sizes, durations)}
     for message, found in idle.items():

@@ -47,7 +47,7 @@ from trainplan.planner.questions import no_cpu
 from trainplan.planner.runtimes import TRAINERS, runtime_chosen
 
 WRITTEN = "trainplan.cli.pages.report.registry:written"
-"""Imported when a report is asked for."""
+"""Imported when a report is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The job, and what the user said about the runtime and the machine."""
+    """The job, and what the user stated of runtime and machine."""
 
     job: Job
     notes: tuple[str, ...]
@@ -267,7 +267,7 @@ class Destination:
             try_writing(self.output)
 
     def write(self, text: str) -> None:
-        """Write the file that was asked for.
+        """Write the file that was requested.
 
         Raises:
             FileError: It exists by now, or its folder refuses it.
@@ -277,7 +277,7 @@ class Destination:
             remark(f"wrote {self.output}")
 
     def write_report(self, document: Mapping[str, object], measured: Measured) -> None:
-        """Write the page that was asked for.
+        """Write the page that was requested.
 
         Raises:
             FileError: As `write`.

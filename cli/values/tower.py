@@ -20,7 +20,7 @@ def with_tower(model: ModelSpec, text: str | None) -> ModelSpec:
     """The model with its tower as stated, or without it.
 
     Raises:
-        SpecError: It has no tower, or the text is wrong; the message says what is allowed.
+        SpecError: It has no tower, or the text is wrong; the message lists what is allowed.
     """
     if text is None:
         return model

@@ -23,7 +23,7 @@ def load_written(path: Path) -> Written:
 
 
 def remark_change(path: Path, plan: Written, measured: Measured) -> str:
-    """Say so if a plan was written with other numbers; the sentence, empty if it was not.
+    """Warn if a plan was written with other numbers; the sentence, empty if it was not.
 
     Raises:
         PlanError: Its layout is not legal; the message starts with its path.
@@ -39,7 +39,7 @@ def remark_change(path: Path, plan: Written, measured: Measured) -> str:
 
 
 def remark_objective(path: Path, plan: Written) -> None:
-    """Say so if the plan was not made for speed: its changed jobs are searched for that."""
+    """Warn if the plan was not made for speed: its changed jobs are searched for that."""
     if plan.objective != "time":
         remark(
             f"{path} was made for --objective {plan.objective}: changed jobs are searched for the "

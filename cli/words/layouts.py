@@ -47,7 +47,7 @@ STEP, FEW = "step_time_s", 3
 
 
 def no_plan_text(status: str, reason: str) -> str:
-    """Why a search has no plan; `reason` where the status does not say it."""
+    """Why a search has no plan; `reason` where the status does not show it."""
     known = {"memory": "nothing fits", "rules": "no layout is legal", "untried": "time limit"}
     return known.get(status, reason)
 
@@ -79,7 +79,7 @@ def _value(name: str, value: object) -> str:
 
 
 def layout_line(layout: Layout, model: ModelSpec) -> str:
-    """A layout in one line: what differs from nothing is said."""
+    """A layout in one line: its degrees, and what is not off."""
     degrees = ["tp", "pp", "vpp", "cp", "dp", *(("ep", "etp") if model.moe else ())]
     parts = [f"{name} {getattr(layout, name)}" for name in degrees]
     if layout.schedule != usual_schedule(layout):
@@ -143,7 +143,7 @@ def recompute_text(layout: Layout) -> str:
 
 
 def offloaded_text(layout: Layout) -> str:
-    """What besides the optimizer lies off the GPU, in short; what lies on drives says so."""
+    """What is off the GPU without the optimizer, in short; drives are named."""
     moved = layout.offload
     words = [SHORT_OFFLOADED[module] for module in layout.offload_modules]
     if moved.optimizer and moved.tier == "nvme":

@@ -96,7 +96,7 @@ class Twins:
 
 
 def twins(runs: Iterable[MeasuredRun]) -> Iterator[Twins]:
-    """Every changed run with the base of its twins, where both were measured alike."""
+    """Every changed run with the base of its twins, where both were measured the same way."""
     marked = [(run, twin) for run in runs for twin in run.twins]
     bases = {twin.name: run for run, twin in marked if twin.base}
     for run, twin in marked:

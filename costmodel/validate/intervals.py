@@ -56,7 +56,7 @@ class Coverage:
 def intervals(residuals: Sequence[Residual], peaks: Peaks) -> Intervals:
     """Widths of every regime: of sources left out of fits, of stand-ins, and after a measured step.
 
-    All are widened alike, until intervals that had not seen a source hold `LEVEL` of its runs.
+    All are widened the same, until intervals that had not seen a source hold `LEVEL` of its runs.
     """
     widened, scales = widening(residuals), Scales(residuals)
     regimes, known = scales.widths(widened), [one.row for one in residuals]
@@ -94,14 +94,14 @@ def widening(residuals: Sequence[Residual]) -> float:
 
     Source: derived; cross-validation by groups (M. Stone, J. Royal Statistical Society B 36, 1974),
     one number of all runs. A normal variable would need 1; below it, as here, sources err less
-    often by much than the few far off of them say.
+    often by much than the few far off of them show.
     """
     pairs = list(_without(residuals))
     return round(held([replace(one.miss, value=one.miss.value / half) for one, half in pairs]), 3)
 
 
 def held(misses: Sequence[Miss]) -> float:
-    """Size of errors that holds `LEVEL` of those of one more source; sources weigh alike.
+    """Size of errors that holds `LEVEL` of those of one more source; sources weigh the same.
 
     Source: the quantile at `LEVEL` * (1 + 1 / n) of n groups that are exchangeable with the next
     (Dunn, Wasserman and Ramdas, J. American Statistical Association 118, 2023).
@@ -135,9 +135,10 @@ def _without(residuals: Sequence[Residual]) -> Iterator[tuple[Residual, float]]:
 
 
 def comparison_width(rows: Iterable[TimedRow]) -> IntervalWidth:
-    """Width of the error of the ratio of two step times, of layouts one doubling apart.
+    """Width of the error of the ratio of two step times, of layouts that differ by one doubling.
 
-    Pairs are of one source, whose machine and software are in both steps, and sources weigh alike.
+    Pairs are of one source, whose machine and software are in both steps, and sources weigh the
+    same.
     """
     errors = [
         Miss(source, (miss_of(one) - miss_of(other)) / width_factor(one.layout, other.layout), 1)

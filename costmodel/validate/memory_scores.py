@@ -10,7 +10,7 @@ from trainplan.costmodel.validate.steps import Errors, errors
 
 @dataclass(frozen=True, slots=True)
 class PeakRow:
-    """One measured peak beside the predicted one."""
+    """One measured peak against the predicted one."""
 
     run: MeasuredRun
     kind: MemoryKind
@@ -76,7 +76,7 @@ def is_scored(run: MeasuredRun, *, everything: bool) -> bool:
 
 
 def peak_rows(predictions: Iterable[Prediction], *, everything: bool) -> tuple[PeakRow, ...]:
-    """Every measured peak that could be predicted; a run may give two, of unlike kinds."""
+    """Every measured peak that could be predicted; a run may give two, of different kinds."""
     return tuple(
         row
         for one in predictions

@@ -40,7 +40,7 @@ class OneStep:
 
 @dataclass(frozen=True, slots=True)
 class OneSteps(OneStep):
-    """With partners of the family of each run, and apart from these."""
+    """With partners of the family of each run, and of others."""
 
     same_model: OneStep | None
     """With partners of the same model and sequence length alone."""
@@ -50,11 +50,11 @@ class OneSteps(OneStep):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A measured step beside its prediction."""
+    """A measured step against its prediction."""
 
     source: str
     machine: tuple[str | None, ...]
-    """GPU, precision, runtime and source: steps that share them ran alike."""
+    """GPU, precision, runtime and source: steps that share them ran the same way."""
     shared: Shared
     log_off: float
     """Logarithm of predicted over measured."""
@@ -73,7 +73,7 @@ def same_family(one: Shared, other: Shared) -> bool:
 
 
 def other_family(one: Shared, other: Shared) -> bool:
-    """Are they of unlike families?"""
+    """Are they of different families?"""
     return one.family != other.family
 
 
@@ -95,7 +95,7 @@ def measured_step(
 
 
 def after_one_step(rows: Iterable[TimedRow]) -> OneSteps | None:
-    """Each run predicted after a partner of unlike layout was measured; null: none has one."""
+    """Each run predicted after a partner of another layout was measured; null: none has one."""
     return scored([step_of(row) for row in rows])
 
 
@@ -123,7 +123,7 @@ def errors_after_one_step(rows: Iterable[TimedRow]) -> Iterator[tuple[TimedRow, 
 
 
 class Partners:
-    """Steps, each with what it says of the others of its machine."""
+    """Steps, each with what it shows of the others of its machine."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         """Fits every step alone."""
@@ -133,7 +133,7 @@ class Partners:
             self._machines.setdefault(step.machine, []).append((step.shared, _speeds(step)))
 
     def errors(self, kin: Kinship) -> Iterator[tuple[float, ...]]:
-        """Signed errors of every step, after each partner of unlike layout that is its kin."""
+        """Signed errors of every step, after each partner of another layout that is its kin."""
         for step in self.steps:
             own = step.shared
             yield tuple(

@@ -1,9 +1,9 @@
 """How far measured peaks are from their estimates: the scales of `costmodel.uncertainty.peaks`.
 
-Sources weigh alike, as in `costmodel.validate.residuals`, and the runs of all regimes count as
-`WIDER` sources beside those of a regime. Then all scales are widened until `HELD` of the runs of
+Sources weigh the same, as in `costmodel.validate.residuals`, and the runs of all regimes count as
+`WIDER` sources more than those of a regime. Then all scales are widened until `HELD` of the runs of
 sources that were left out are below the peak which such a chance allows: peaks of a source err
-together, and whoever asks is another source.
+together, and the reader is another source.
 """
 
 import math
@@ -19,10 +19,10 @@ from trainplan.costmodel.validate.memory_scores import PeakRow
 from trainplan.costmodel.validate.residuals import Miss, quantile, source_weights
 
 WIDER = 0.5
-"""Sources that the runs of all regimes count as, beside those of one. Source: that of intervals of
-step times until 0.4, where 0.25 to 1 held studies left out in 77 to 84 % of cases."""
+"""Sources that the runs of all regimes count as, more than those of one. Source: that of intervals
+of step times until 0.4, where 0.25 to 1 held studies left out in 77 to 84 % of cases."""
 LEAST_GIB = 8.0
-"""Smaller peaks say nothing of a GPU that is full: what they err by is a fixed part.
+"""Smaller peaks show nothing of a GPU that is full: what they err by is a fixed part.
 
 Source: assumed; half of the smallest GPU of the catalog that trains language models.
 """

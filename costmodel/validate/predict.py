@@ -1,4 +1,4 @@
-"""What the model says of a measured run."""
+"""The estimate of a measured run."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -35,11 +35,11 @@ ODD = (ArithmeticError, AssertionError, LookupError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A measured run beside what the model says of it."""
+    """A measured run against its estimate."""
 
     run: MeasuredRun
     skipped: Skipped | None
-    """Why nothing is said; null: it was priced."""
+    """Why there is no estimate; null: it was priced."""
     estimate: Estimate | None
     timed: bool = False
     """The GPU is known, so the step time counts."""
@@ -63,7 +63,7 @@ class Prediction:
 
     @property
     def fits(self) -> bool | None:
-        """Does the model say that it fits the memory the run names, or that of its GPU?"""
+        """Does it fit, by the model, the memory the run names, or that of its GPU?"""
         run = self.run
         known = self.timed or run.device_memory_gib or run.cluster.memory_gib
         return self.estimate.memory.fits if self.estimate and known else None
@@ -122,7 +122,7 @@ class _Pricing:
 
 
 def unreadable(name: str, detail: str) -> Prediction:
-    """A record that does not follow the schema: it is listed, and nothing is said of it."""
+    """A record that does not follow the schema: it is listed, without an estimate."""
     run = MeasuredRun(
         id=name,
         model=RunModel(),

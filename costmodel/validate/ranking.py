@@ -12,9 +12,9 @@ from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow
 
 SIZES = (3, 5, 10)
-"""Least layouts of the groups that are told apart: the more there are, the more can be lost."""
+"""Least layouts of the groups that are listed: the more there are, the more can be lost."""
 FEWEST_LAYOUTS = SIZES[0]
-"""Groups with fewer distinct layouts say little about an order."""
+"""Groups with fewer distinct layouts show little of an order."""
 Inside = Callable[[TimedRow], bool]
 """Does the layout of a row stay inside what was measured?"""
 TIE_DIGITS = 9
@@ -83,7 +83,7 @@ class Ranking:
 def ranking(rows: Iterable[TimedRow], inside: Inside | None = None) -> Ranking | None:
     """Order of the layouts of every job with at least three; null where there is no such job.
 
-    `inside` says whether a layout stays inside what was measured; without it none is asked.
+    `inside` states whether a layout stays inside what was measured; without it none is checked.
 
     Runs are of one job that share model, machine, batch, sequence, precision and runtime; runs of
     one layout count once, with their mean.

@@ -1,6 +1,6 @@
 """How far runs were from fits that had not seen their source, and how wide that makes an interval.
 
-A source is the unit of evidence: errors of its runs go together, and whoever asks is another
+A source is the unit of evidence: errors of its runs go together, and the reader is another
 source. Its error is the root mean square of its runs, which holds what lies between sources and
 what lies within one; from `SMALL_SOURCE` layouts on it counts as one source, below in proportion.
 Runs that repeat a layout share the weight of one.
@@ -22,7 +22,7 @@ from trainplan.costmodel.uncertainty import LEVEL, Kind, kind_of_run, names_of_r
 from trainplan.costmodel.validate.steps import SMALL_SOURCE, TimedRow
 
 PRIOR = 1.0
-"""Sources that all runs, and those of a kind, count as beside those of a kind, and of a regime.
+"""Sources that all runs, and those of a kind, count as more than those of a kind, and of a regime.
 
 Source: 0.5 to 3 were tried on runs of examples/accuracy with and without a level of kinds: with 1
 and kinds every kind of 15 runs (runtime, GPU, precision, experts, FSDP, sequences of 16k tokens and
@@ -134,7 +134,7 @@ def key_of(row: TimedRow) -> str:
 
 
 def layout_key(run: MeasuredRun, job: Job, layout: Layout) -> str:
-    """Equal for runs of one source that the model cannot tell apart."""
+    """Equal for runs of one source that the model cannot distinguish."""
     machine = f"{job.cluster.groups} {job.training} {job.runtime} {job.options}"
     return f"{run.source_group} {run.model.name} {machine} {layout}"
 
@@ -142,8 +142,8 @@ def layout_key(run: MeasuredRun, job: Job, layout: Layout) -> str:
 def scale_of(misses: Iterable[Miss], parent: Scale | None = None) -> Scale:
     """How far sources are off, and those of a wider group as `PRIOR` sources; without any, these.
 
-    One source may say that errors are larger than its parent's, and only a second that they are
-    less: of what lies between sources one says nothing. Source: the logarithm of a scale that
+    One source may show that errors are larger than its parent's, and only a second that they are
+    less: of what lies between sources one shows nothing. Source: the logarithm of a scale that
     varies over sources, shrunk to its parent's.
     """
     sources: dict[str, list[Miss]] = {}

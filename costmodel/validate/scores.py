@@ -63,7 +63,7 @@ class Scores:
     headline: Headline | None
     """Null: no step time could be compared."""
     step_time: Errors | None
-    """Over all rows alike."""
+    """Over all rows the same."""
     groups: Mapping[str, tuple[Errors, ...]]
     """Grouping -> its groups."""
     ranking: Ranking | None
@@ -115,7 +115,7 @@ def headline(rows: Sequence[TimedRow], num_requested: int) -> Headline | None:
 
 
 def worst(rows: Sequence[TimedRow], number: int) -> tuple[TimedRow, ...]:
-    """The rows that are most off, as a factor: half and double weigh alike."""
+    """The rows that are most off, as a factor: half and double weigh the same."""
     by_factor = sorted(rows, key=lambda row: -_factor(row))
     return tuple(by_factor[:number])
 

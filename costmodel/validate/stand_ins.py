@@ -13,11 +13,11 @@ from trainplan.costmodel.validate.residuals import Miss, key_of, weights_of
 from trainplan.costmodel.validate.steps import TimedRow
 
 NOBODY = "a GPU without measurements"
-"""No fits, and nothing stands in for it."""
+"""No fits, and no similar GPU for it."""
 
 
 def stand_in_misses(rows: Sequence[TimedRow]) -> tuple[Miss, ...]:
-    """Runs on GPUs that another could stand in for, priced with the fits of that one."""
+    """Runs on GPUs that a similar one could replace, priced with the fits of that one."""
     return tuple(_misses(rows, [catalog.stand_in(_gpu(row)) for row in rows]))
 
 

@@ -1,4 +1,4 @@
-"""Step times: measured beside predicted, row by row, and the error of groups of rows."""
+"""Step times: measured against predicted, row by row, and the error of groups of rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from trainplan.costmodel.validate.predict import Prediction
 
 LOW_PRECISION = ("fp8", "mxfp8", "nvfp4")
 SMALL_SOURCE = 8
-"""Sources with fewer rows count as one, named `POOLED`: a median of three rows says little."""
+"""Sources with fewer rows count as one, named `POOLED`: a median of three rows shows little."""
 POOLED = "other"
 NOT_STATED = "not stated"
 
@@ -62,7 +62,7 @@ class TimedRow:
 
     @property
     def predicted_s(self) -> float:
-        """What the model says."""
+        """By the model."""
         return self.estimate.step_time_s
 
     @property
@@ -87,7 +87,7 @@ def measured_step_seconds(run: MeasuredRun) -> float | None:
 
 
 def has_comparable_step(run: MeasuredRun, *, everything: bool) -> bool:
-    """Is the step time of this run scored? A run that says so in `use`, or says nothing."""
+    """Is the step time of this run scored? A run that states so in `use`, or states nothing."""
     wanted = not run.use or bool({"step_time", "throughput_only"} & set(run.use))
     if measured_step_seconds(run) is None or not wanted:
         return False

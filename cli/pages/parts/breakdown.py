@@ -62,7 +62,7 @@ def terms_table(estimate: Estimate, *, few: bool = False) -> Table:
 
 
 def largest_cost(estimate: Estimate) -> str:
-    """What takes most of the step besides the work itself."""
+    """What takes most of the step after the work itself."""
     costs = {name: value for name, value in asdict(estimate.terms).items() if name not in WORK}
     name = max(costs, key=lambda key: costs[key])
     return f"{LABELS[name]}, {percent(costs[name] / estimate.step_time_s)} of the step"
@@ -116,14 +116,14 @@ def ranks_memory(ranks: Sequence[RankMemory], capacities: Sequence[float]) -> Ta
 
 
 def memory_table(memory: Memory) -> Table:
-    """The same for a terminal: neighbours that look alike share a row, most of many go."""
+    """The same for a terminal: equal neighbours share a row, most of many go."""
     ranks = memory.pipeline_ranks
     found = ranks_memory(ranks, [memory.capacity_bytes] * len(ranks))
     return replace(found, rows=_shown(alike_joined(found.rows)))
 
 
 def _shown(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
-    """The rows to print; dots stand for those left out."""
+    """The rows to print; dots are those left out."""
     if len(rows) <= MOST_ROWS:
         return list(rows)
     fullest = max(range(len(rows)), key=lambda i: rows[i][-4].value or 0.0)
@@ -137,7 +137,7 @@ def _shown(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
 
 
 def alike_joined(rows: Iterable[Sequence[Cell]]) -> list[Sequence[Cell]]:
-    """Rows of ranks, neighbours that read alike as one: `4-7`; the first cell is the rank."""
+    """Rows of ranks, equal neighbours as one: `4-7`; the first cell is the rank."""
     joined: list[Sequence[Cell]] = []
     for _, group in groupby(rows, key=lambda row: [cell.text for cell in row[1:]]):
         ranks = [*group]

@@ -46,7 +46,7 @@ Event = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Something a rank does beside its passes."""
+    """Something a rank does that is no pass."""
 
     rank: int
     lane: int
@@ -116,7 +116,7 @@ def _ops(timeline: Timeline) -> Iterator[Event]:
 
 
 def _micros(seconds: FloatMatrix) -> FloatMatrix:
-    """Microseconds, all rounded alike."""
+    """Microseconds, all rounded the same."""
     return np.round(seconds * MICRO, DIGITS)
 
 

@@ -1,4 +1,4 @@
-"""What tells two layouts apart, in fields, seconds and bytes, and what makes one run."""
+"""How two layouts differ, in fields, seconds and bytes, and what makes one run."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from trainplan.planner.comparisons import FieldDifference, Remedy, Side, TermDif
 BAR_WIDTH = 16
 SAME = "same layout"
 WITHOUT = {"stages": "even stages"}
-"""What a layout has that does not say more."""
+"""What a layout has that states no more."""
 
 
 RELEASE_MOVES = 0.08

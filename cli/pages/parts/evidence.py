@@ -1,4 +1,4 @@
-"""What stands behind an answer beside its proof: published runs near it, and where it leaves them.
+"""What supports an answer next to its proof: published runs near it, and where it leaves them.
 
 The proof is about the cost model; nothing here is proved.
 """
@@ -34,7 +34,7 @@ NOT_MEASURED = {"stand_in": "are taken from a similar GPU", "assumed": "are assu
 def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Iterator[str]:
     """Whose errors gave its ends; nothing of a plan whose release knew other regimes.
 
-    A short page says it where numbers of the GPU are not measured on it, or no run was published
+    A short page states it where numbers of the GPU are not measured on it, or no run was published
     under the runtime or over its library.
     """
     if interval.regime == UNVALIDATED and verbose:

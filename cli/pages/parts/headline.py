@@ -56,7 +56,7 @@ class RunWords(NamedTuple):
     interval: str
     gpu_hours: str
     spare: str
-    """Of which nodes they are besides those that train, behind a word; empty: of none."""
+    """Of which nodes they are with those that train, behind a word; empty: of none."""
     money: str
     """Empty: a group of the cluster has no price."""
 
@@ -135,7 +135,7 @@ TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}
 
 
 def tower_lines(model: ModelSpec) -> tuple[str, ...]:
-    """What sees or hears, what it is given, and what of it is trained; nothing without a tower."""
+    """The vision or audio tower, its input, and what of it is trained; nothing without a tower."""
     tower = model.tower
     if model.left_out:
         return (f"without its {model.left_out}, which is not priced: the language model alone",)
@@ -236,13 +236,13 @@ def headline(
 
 
 def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Those of the notes that say that a plan does not start, or has no launch files, and why."""
+    """Those of the notes that a plan does not start, or has no launch files, and why."""
     begins, parts = (f"{job.runtime} cannot express", NO_FILES), " will not start here: "
     return tuple(note for note in notes if note.startswith(begins) or parts in note)
 
 
 def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Notes that stand beside the answer: the runtime that was chosen and why, a faster part.
+    """Notes next to the answer: the runtime that was chosen and why, a faster part.
 
     And what is not known to be faster, or is by the rows that it is made by.
     """
@@ -330,7 +330,7 @@ def fit_line(memory: Memory, model: ModelSpec) -> str:
 
 
 def job_line(job: Job, assumed: Sequence[Assumed] = ()) -> str:
-    """What was asked, with the settings that an answer assumes in place of the options."""
+    """The question, with the settings that an answer assumes in place of the options."""
     model, cluster, training = job.model, job.cluster, job.training
     size = f"{parameters(num_parameters(model))} parameters"
     if model.moe:

@@ -1,4 +1,4 @@
-"""What lanes beside the GPU do in a step, and what they cost."""
+"""What lanes off the GPU do in a step, and what they cost."""
 
 from collections.abc import Iterator, Sequence
 

@@ -18,7 +18,7 @@ ENOUGH = 100
 def load_shift_lines(found: LoadShift | None, peak_bytes: float = 0.0) -> Iterator[str]:
     """The verdict on memory first, then seconds by step, then which ranks are fullest.
 
-    `peak_bytes` is what the estimate says; 0: not shown.
+    `peak_bytes` is that of the estimate; 0: not shown.
     """
     if found is None:
         return

@@ -179,5 +179,5 @@ OTHERS: Sequence[tuple[str, str, Callable[[float], str], Callable[[ParetoPoint],
     ("GiB", "memory", gib, lambda point: point.estimate.memory.peak_reserved_bytes),
     ("MFU", "", percent, lambda point: point.estimate.mfu),
 )
-"""Columns of the table beside the objectives: the objective that makes each needless, how it is
+"""Columns of the table after the objectives: the objective that makes each needless, how it is
 written, and its value."""

@@ -37,7 +37,7 @@ class Request:
     text: str
     values: Mapping[str, object]
     measured: Measured = NOTHING
-    """What `--profile` says of the machine, where something is priced again."""
+    """What `--profile` states of the machine, where something is priced again."""
 
 
 def _plan_page(request: Request) -> Page:

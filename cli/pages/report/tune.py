@@ -1,4 +1,4 @@
-"""The report of `plan tune`: trials beside what was believed of them, and what remains possible."""
+"""The report of `plan tune`: trials against what was believed of them, and what is still open."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -23,7 +23,7 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.tuning import Finished, ScalarRange, Tried
 
 ALONGSIDE = 0.12
-"""Trials that what was believed stands to the left of what was measured."""
+"""Trials, what was believed left of what was measured."""
 BAR = {"thickness": 1.5, "width": 5, "color": "@quiet"}
 """How an interval is drawn."""
 FEW_TRIALS = 25
@@ -31,7 +31,7 @@ FEW_TRIALS = 25
 
 
 def _result(value: object) -> object:
-    """What a plan says of its tuning, as the event it was."""
+    """What a plan states of its tuning, as the event it was."""
     return {**value, "calibration": None} if isinstance(value, Mapping) else value
 
 
@@ -44,7 +44,7 @@ class TunedPlan(Read):
 
 
 def trials_blocks(plan: TunedPlan) -> Iterator[Block]:
-    """Trials in order, beside what was believed of each before it."""
+    """Trials in order, against what was believed of each before it."""
     found = plan.tuned
     measured = [one for one in found.trials if one.outcome.step_time_s]
     says = f"{len(measured)} of {plural(len(found.trials), 'trial')} measured"

@@ -48,7 +48,7 @@ class Scored:
 
     @property
     def factor(self) -> float:
-        """How far off, half and double alike."""
+        """How far off, half and double the same."""
         return max(self.predicted / self.measured, self.measured / self.predicted)
 
 
@@ -119,7 +119,7 @@ GROUPS = {"source": "Source", "gpu": "GPU", "runtime": "Runtime"}
 
 
 def validate_page(found: ValidateDocument) -> Page:
-    """The report of predictions beside measured runs."""
+    """The report of predictions against measured runs."""
     step = found.overall.step_time
     mean = step.mean_of_source_medians_fraction
     answer = (

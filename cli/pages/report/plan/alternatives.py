@@ -211,7 +211,7 @@ def _hover(plan: Plan, one: Candidate) -> str:
 
 
 def _unbeaten(plan: Plan) -> str:
-    """Which layouts of the table are faster or leaner than every other."""
+    """Which layouts of the table are faster or need less memory than every other."""
     points = [
         (one.rank, one.estimate.step_time_s, one.estimate.memory.peak_reserved_bytes)
         for one in plan.candidates

@@ -1,4 +1,4 @@
-"""The first screen: what stands out of the answer in numbers, and how sure it is."""
+"""The first screen: the main numbers of the answer, and how sure it is."""
 
 from collections.abc import Iterator
 
@@ -142,7 +142,7 @@ def _run_facts(plan: Plan) -> Iterator[Fact]:
 
 
 def job_section(plan: Plan) -> Section:
-    """What was asked, what the whole run takes, and where its parts run."""
+    """The question, what the whole run takes, and where its parts run."""
     lines = [
         *job_line(plan.job).splitlines(),
         *run_lines(plan.job, plan.best.estimate),

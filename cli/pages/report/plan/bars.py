@@ -57,7 +57,7 @@ def bars_chart(
 ) -> Chart:
     """The chart of `whole` seconds, of which `first_seen` are shown at first.
 
-    `rows` are names by the height in rows where they stand, one for each row.
+    `rows` are names by the height in rows where they are, one for each row.
     """
     low, high = whole
     hover = "%{customdata}: from %{base:.5g} s, %{x:.4g} s<extra>%{fullData.name}</extra>"

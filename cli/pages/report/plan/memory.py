@@ -20,7 +20,7 @@ from trainplan.planner.plan import Plan
 def memory_section(plan: Plan, capacities: Sequence[float] = ()) -> Section:
     """Bytes of every rank by what takes them.
 
-    `capacities` are bytes of a GPU of each pipeline rank, where ranks live on unlike GPUs.
+    `capacities` are bytes of a GPU of each pipeline rank, where ranks are on different GPUs.
     """
     return Section("memory", "Memory", tuple(_blocks(plan, capacities)))
 

@@ -51,7 +51,7 @@ class Nodes:
         return [one if one is not None and one < self.layout.world_size else None for one in here]
 
     def place(self, rank: int) -> str:
-        """Where a rank stands on every axis."""
+        """Where a rank is on every axis."""
         rest, tp = divmod(rank, self.layout.tp)
         rest, cp = divmod(rest, self.layout.cp)
         pp, dp = divmod(rest, self.layout.dp)

@@ -25,7 +25,7 @@ plan export {plan} --launcher torchrun --output-dir launch"""
 
 
 def reproduce_section(plan: Plan, name: str) -> Section:
-    """How the plan in file `name` was made, and what to ask of it."""
+    """How the plan in file `name` was made, and which commands read it."""
     return Section("commands", "Commands", tuple(_blocks(plan, name)))
 
 
@@ -40,7 +40,7 @@ def _blocks(plan: Plan, name: str) -> Iterator[Block]:
 
 
 def not_stated(plan: Plan) -> Iterator[str]:
-    """What the command cannot say of how the plan was made."""
+    """What the command cannot state of how the plan was made."""
     if any(source.kind == "measured" for source in plan.sources):
         yield "Numbers were measured: add the --profile that the plan was made with."
     if plan.job.training.lengths:
@@ -76,7 +76,7 @@ def search_command(plan: Plan, name: str) -> str:
 
 
 def _model_words(model: ModelSpec) -> Iterator[tuple[str, ...]]:
-    """A preset by its name, with what is trained of it; else the file beside."""
+    """A preset by its name, with what is trained of it; else the file next to it."""
     whole = model.model_copy(update={"trained": None})
     if preset := _is_preset(whole):
         yield "--model", preset

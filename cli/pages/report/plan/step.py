@@ -33,7 +33,7 @@ HINTS = {
     BELOW_PEAK: "efficiency of the kernels, and what the busiest rank has more than the mean",
 }
 BAR, ENDS = 34, 70
-"""Pixels of a bar, and of what stands above and below all bars."""
+"""Pixels of a bar, and of what is above and below all bars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +154,11 @@ def _bars(parts: Sequence[Part]) -> Mapping[str, object]:
 
 
 SIDES = ("right", "left", "inside")
-"""Where the words of a bar stand: where there is room."""
+"""Where the words of a bar are: where there is room."""
 
 
 def _words(parts: Sequence[Part], step: float, longest: float, side: str) -> dict[str, object]:
-    """Seconds and share of the bars whose words stand on one side."""
+    """Seconds and share of the bars whose words are on one side."""
     chosen = [part for part in parts if _side(part, longest) == side]
     return scatter(
         "",

@@ -128,7 +128,7 @@ def _charts(simulation: Simulation) -> Iterator[Block]:
 
 
 def _first_seen(simulation: Simulation, window: Window) -> tuple[float, float]:
-    """So much of a window that ops can be told apart: from its begin, or up to the step's end."""
+    """So much of a window that ops are distinct: from its begin, or up to the step's end."""
     timeline = simulation.scored.timeline
     begin, end = window.begin, window.end
     for rank in window.ranks:

@@ -1,4 +1,4 @@
-"""What stands behind the answer: what was refused, measured runs near it, sources, settings."""
+"""What supports the answer: what was refused, measured runs near it, sources, settings."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def refused_section(plan: Plan) -> Iterator[Section]:
 
 
 def evidence_section(plan: Plan) -> Iterator[Section]:
-    """Measured runs near the answer; nothing where they were not asked for."""
+    """Measured runs near the answer; nothing where they were not requested."""
     if plan.evidence is not None:
         blocks = tuple(_evidence(plan.evidence))
         yield Section("evidence", "Measured runs", blocks)
