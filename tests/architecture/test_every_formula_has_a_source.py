@@ -118,9 +118,10 @@ def test_the_speed_of_low_precisions_begins_with_measured_products(gpu):
     assert fit is None or "TFLOP" in fit.source or re.search(r"\d of \d{4} of peak", fit.source)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_source_is_one_that_a_reader_can_check(path):
-    assert [source for source in texts(path) if not is_real(source)] == []
+def test_a_source_is_one_that_a_reader_can_check():
+    wrong = {path: [one for one in texts(path) if not is_real(one)] for path in modules()}
+    assert len(wrong) > 400
+    assert {str(path): of for path, of in wrong.items() if of} == {}
 
 
 @pytest.mark.parametrize(
