@@ -26,7 +26,7 @@ SpecT = TypeVar("SpecT", bound=Spec)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All a search is asked: the job, what it must respect, what was measured."""
+    """All a search is given: the job, what it must respect, what was measured."""
 
     job: Job
     options: SearchOptions
@@ -151,7 +151,7 @@ def with_gpus(case: Case, count: int) -> Case:
 
 
 def _common_nodes(cluster: ClusterSpec) -> int:
-    """By how much the cluster can be divided, all groups alike."""
+    """By how much the cluster can be divided, all groups the same."""
     counts = [group.num_nodes for group in cluster.groups]
     return max(n for n in range(1, min(counts) + 1) if not any(c % n for c in counts))
 
@@ -193,7 +193,7 @@ def with_precision(case: Case, precision: str) -> Case:
 
 
 class Lighter(NamedTuple):
-    """States that take less memory, by the option that asks for them."""
+    """States that take less memory, by the option that sets them."""
 
     field: str
     usual: str
@@ -210,7 +210,7 @@ class Lighter(NamedTuple):
         """The question with these states; the same one where its states are not the usual ones.
 
         Raises:
-            PlanError: The runtime does not have them, or not beside what else the job states.
+            PlanError: The runtime does not have them, or not with what else the job states.
         """
         job, training = case.job, case.job.training
         trained = job.model.trained
@@ -240,7 +240,7 @@ LIGHTER = (
 
 
 def with_setting(case: Case, name: str, value: str | float | None) -> Case:
-    """A setting of the runtime, as `--option` takes it, beside those of the job; None drops it."""
+    """A setting of the runtime, as `--option` takes it, added to the job's; None drops it."""
     options = replaced(case.job.options, **{name: value})
     return case.with_job(replaced(case.job, options=options))
 

@@ -38,12 +38,12 @@ MOST_TRIALS = 100
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One way to ask for less."""
+    """One way to need less."""
 
     kind: str
-    """Of one kind only the smallest that helps is told, and a set has one of each at most."""
+    """Of one kind only the smallest that helps is printed, and a set has one of each at most."""
     text: Callable[[Case], str]
-    """What to do, said of the changed question."""
+    """What to do, of the changed question."""
     apply: Callable[[Case], Case]
 
 
@@ -94,7 +94,7 @@ def _applied(case: Case, chosen: Sequence[_Change]) -> Case | None:
 
 
 def _changes(case: Case) -> Iterator[_Change]:
-    """From the cheapest to the dearest; the batch comes last because it follows the GPUs."""
+    """From the cheapest to the most expensive; the batch comes last because it follows the GPUs."""
     for number, choice in enumerate(case.options.choices):
         yield _drop(f"choice {number}", choice)
     if case.options.trusted:
@@ -166,7 +166,7 @@ ANY = 1e30
 
 
 def feasible(case: Case, budget: Budget) -> bool:
-    """Is there a layout that fits? A question nobody can ask has none."""
+    """Is there a layout that fits? An impossible question has none."""
     options = case.options
     try:
         on = case.context

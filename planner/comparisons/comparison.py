@@ -85,7 +85,7 @@ class Comparison:
     throughput_ratio: float
     """Tokens per second of the second over those of the first."""
     probability_second_faster: float | None
-    """Null for two jobs: the errors of their estimates are not alike."""
+    """Null for two jobs: the errors of their estimates differ."""
     checkpoint: CheckpointMove
     """What a checkpoint of the first needs before the second can load it."""
 
@@ -100,7 +100,7 @@ def compare(
     """Compare two layouts, each of its job, with what their searches proved.
 
     Raises:
-        SpecError: A layout breaks a rule of its job; the message says which plan.
+        SpecError: A layout breaks a rule of its job; the message names the plan.
     """
     before, after = _side(first, one, "first"), _side(second, other, "second")
     steps = before.estimate.step_time_s, after.estimate.step_time_s

@@ -83,7 +83,7 @@ def offers(given: Sequence[Offer], budget: Budget, workers: Workers) -> Offers:
     """The cheapest plan on each offer, in equal parts of the time.
 
     Raises:
-        PlanError: A number of a machine is unknown, or prices are in unlike currencies.
+        PlanError: A number of a machine is unknown, or prices are in different currencies.
     """
     currencies = sorted({one.case.job.cluster.currency for one in given})
     if len(currencies) > 1:

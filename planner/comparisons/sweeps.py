@@ -121,10 +121,10 @@ def _settings(varied: Varied) -> tuple[Setting, ...]:
 def _compared(
     changed: Sequence[Case | PlanError], searched: Iterator[Outcome], width: int
 ) -> Sequence[Outcome]:
-    """Outcomes in order, none slower than with the layout of a point beside it.
+    """Outcomes in order, none slower than with the layout of a point next to it.
 
     So no better machine gives a slower point, whichever uneven stages were tried for it. Points
-    beside it are on its curve of `width` points or have its place on the curve before or behind.
+    next to it are on its curve of `width` points or have its place on the curve before or behind.
     None is slower than with the plan's own layout either, however little time there was.
     """
     found = [

@@ -49,7 +49,7 @@ class WhyNot:
     best: Side
     """The plan's layout, priced again."""
     fields: tuple[str, ...]
-    """Fields that were asked about, all others free, as `--fix` has them; none: a whole layout."""
+    """Fields that were named, all others free, as `--fix` has them; none: a whole layout."""
     layout: Layout
     """That one, or the best with these fields."""
     other: Side | None
@@ -82,7 +82,7 @@ def why_not(
     """Compare a layout with the one a plan chose; the budget bounds the searches.
 
     With `choices`, the best layout that has these fields is compared: `layout` has them, and all
-    others as they usually are, and is asked about where a value is none that a search tries.
+    others as they usually are, and is used where a value is none that a search tries.
 
     Raises:
         SpecError: The plan's own layout breaks a rule of its job, or the budget was spent before
@@ -175,7 +175,7 @@ def _refused(
     broken: tuple[BrokenRule, ...],
     remedies: tuple[Remedy, ...],
 ) -> WhyNot:
-    """A layout nobody can run has no seconds and no bytes."""
+    """A layout that nothing can run has no seconds and no bytes."""
     return WhyNot(
         verdict="refused",
         best=best,

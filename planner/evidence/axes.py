@@ -1,4 +1,4 @@
-"""What is asked of runs and of layouts alike: sizes, and words for what has no size."""
+"""What is compared of runs and layouts: sizes, and words for what has no size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from trainplan.planner.evidence.distance import SAME_WIDTH
 from trainplan.planner.evidence.shape import STATES, Setup, settings_of, shape_of
 
 ALIKE = 1.01
-"""Up to this factor sizes of jobs are alike. Source: assumed; records of one model differ by less,
+"""Up to this factor sizes of jobs are equal. Source: assumed; records of one model differ by less,
 in padded vocabularies and extra prediction layers."""
 ACROSS = "expert parallelism across NVLink domains"
 """A word of `EXPERT_DOMAINS`."""
@@ -33,12 +33,12 @@ PARTS = {"tower": "a tower", "adapted": "weights that are not trained"}
 """Kinds of a model that are no kind of layer."""
 Where = BoolColumn | bool
 Marked = Iterator[tuple[str, Callable[[], Where]]]
-"""Words with what tells the rows that have them."""
+"""Words with what finds the rows that have them."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Layouts of a job, of which is asked whether they were measured."""
+    """Layouts of a job, to be compared with what was measured."""
 
     on: Setup | Context
     table: LayoutTable
@@ -163,7 +163,7 @@ def _modules(verb: str, names: Sequence[str], column: str, rows: Rows) -> Marked
 
 
 def _is_on(word: str) -> bool:
-    """Is it no setting that is left off, which is what a runtime does unasked?"""
+    """Is it no setting that is left off, which is what a runtime does by default?"""
     return not word.endswith(("=false", "=none"))
 
 
@@ -262,4 +262,4 @@ AXES: Sequence[Axis] = (
         lambda rows: _modules("offloaded", OFFLOAD_MODULES, "offload_modules", rows),
     ),
 )
-"""All that is asked; what has columns is chosen by a search."""
+"""All that is compared; what has columns is chosen by a search."""

@@ -1,10 +1,10 @@
-"""How unlike an answer and a published run are.
+"""How different an answer and a published run are.
 
 The distance adds one for every factor of two between their sizes and degrees, and for every thing
 that differs; a GPU of another architecture, a runtime of another family and a model of another kind
 count two. It orders the runs for a reader and decides nothing: no answer depends on it.
 
-Source: a convention, nothing is fitted; what is added up is told in docs/explanation/search.md.
+Source: a convention, nothing is fitted; what is added up is in docs/explanation/search.md.
 """
 
 import heapq
@@ -28,7 +28,7 @@ _sizes = attrgetter(*SIZES)
 
 
 def distance(one: Shape, other: Shape) -> float:
-    """How unlike two runs are; 0 where all that is compared is the same."""
+    """How different two runs are; 0 where all that is compared is the same."""
     doublings = sum(
         abs(log2(a / b)) for a, b in zip(_sizes(one), _sizes(other), strict=True) if a != b
     )
@@ -53,7 +53,7 @@ def distance(one: Shape, other: Shape) -> float:
 def nearest(
     shape: Shape, runs: Sequence[PublishedRun], most: int
 ) -> tuple[tuple[float, PublishedRun], ...]:
-    """The nearest runs with their distances, the nearest first; of runs alike the last is meant."""
+    """The nearest runs with their distances, the nearest first; of equal runs the last counts."""
     unlike = {run.shape: run for run in runs}
     pairs = [(distance(shape, one), run) for one, run in unlike.items()]
     return tuple(heapq.nsmallest(most, pairs, key=lambda pair: pair[0]))
@@ -67,7 +67,7 @@ def _separate(one: str, other: str, group: Callable[[str], str]) -> float:
 
 
 def _otherwise(one: Sequence[str], other: Sequence[str]) -> int:
-    """Settings that both have, and not alike."""
+    """Settings that both have, with different values."""
     values = dict(setting.split("=") for setting in one)
     pairs = (setting.split("=") for setting in other)
     return sum(values.get(name, value) != value for name, value in pairs)

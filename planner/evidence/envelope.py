@@ -1,8 +1,8 @@
 """What was measured, as one table of limits: each axis in each scope has one.
 
-`--trusted` is that no limit is broken, and what a plan tells of its evidence are the broken ones:
-both ask this table. Every axis is asked alone, so an answer inside may still be unlike any run; the
-scopes ask for pairs: a mixture of experts is compared with runs of experts.
+`--trusted` is that no limit is broken, and what a plan prints of its evidence are the broken ones:
+both read this table. Every axis is checked alone, so an answer inside may still be like no run; the
+scopes check pairs: a mixture of experts is compared with runs of experts.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ STATED_SETTINGS = "options"
 """Among the axes that a user chose: all settings of the runtime are the job's own, so that no run
 had them is no choice of a search."""
 FEWEST_SOURCES = 3
-"""Publications of runs on GPUs of an architecture from which these say what is usual there.
+"""Publications of runs on GPUs of an architecture from which these show what is usual there.
 
 Source: assumed; one or two ran what they had, as on Ada and CDNA.
 """
@@ -105,7 +105,7 @@ class Limit:
     def of_generation(self) -> bool:
         """Is a layout that breaks it like none on GPUs of its architecture, whatever the cluster?
 
-        Settings are asked of models with experts and without there, as `of_layouts` does.
+        Settings are checked of models with experts and without there, as `of_layouts` does.
         """
         of_kind = self.scope == "kind on gpu" and self.where.startswith(FEED_FORWARD)
         there = self.scope == "gpu" or of_kind
@@ -118,7 +118,7 @@ class Limit:
         return self.axis.broken(rows)
 
     def beyond(self, rows: Rows) -> Beyond:
-        """What to say of the first row, which breaks it."""
+        """What to print of the first row, which breaks it."""
         value: float | str = self.where[4:]
         text = f"no scored run is{self.where}"
         if self.axis is not None:
@@ -165,7 +165,7 @@ class Measurements:
     def _limits(
         self, scope: Scope, where: str, key: object, of: Callable[[Shape], object]
     ) -> tuple[Limit, ...]:
-        """Those of the runs of a scope; of a kind without any the axis `model` tells already."""
+        """Those of the runs of a scope; of a kind without any the axis `model` has already."""
         if (scope, key) not in self._known:
             shapes = [shape for shape in self._shapes if of(shape) == key]
             none = () if scope.startswith("kind") else (Limit(scope, where),)

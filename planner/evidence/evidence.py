@@ -1,4 +1,4 @@
-"""What a plan tells of the measurements behind it: the nearest runs, and where it leaves them."""
+"""What a plan prints of the measurements behind it: the nearest runs, and where it leaves them."""
 
 from collections.abc import Collection
 
@@ -17,7 +17,7 @@ from trainplan.planner.evidence.envelope import Beyond, Measurements, measuremen
 from trainplan.planner.evidence.shape import Setup, shape_of
 
 NEAREST = 3
-"""Runs that are told."""
+"""Runs that are printed."""
 
 
 class NearRun(Spec):
@@ -63,7 +63,7 @@ class Evidence(Spec):
 
     @property
     def inside(self) -> bool:
-        """Does it break no limit of what was measured, as `--trusted` asks?"""
+        """Does it break no limit of what was measured, as `--trusted` needs?"""
         return not self.beyond
 
 
@@ -94,7 +94,7 @@ def was_published(runtime: str) -> bool:
 
 
 def is_inside(job: Job, layout: Layout, known: Measurements | None = None) -> bool:
-    """Does a layout break no limit of what was measured, as `--trusted` asks?"""
+    """Does a layout break no limit of what was measured, as `--trusted` needs?"""
     return stays_inside(Setup.of(job), layout, known)
 
 

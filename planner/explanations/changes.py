@@ -1,4 +1,4 @@
-"""What a user could buy, choose or leave out: each a question that can be asked."""
+"""What a user could buy, choose or leave out: each a question that can be searched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ADDED_GIB = 2.0
 
 BEST_SETTINGS = "the best of all settings together"
 TECHNIQUES = ("dp_replicate", "replicas_share_optimizer", "gtp", "egtp", "hpz", "shard")
-"""Axes that say who holds what, beyond degrees and ZeRO stages."""
+"""Axes that state who holds what, beyond degrees and ZeRO stages."""
 BUCKETS = (4, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """MiB of gradient buckets that are priced."""
 WORTH = 1e-3
@@ -62,7 +62,7 @@ class Change:
     text: str
     apply: Callable[[Case], Case]
     same_step: bool = False
-    """Does a step stay as it is, whatever its layout? Failures and saves are beside it."""
+    """Does a step stay as it is, whatever its layout? Failures and saves are no part of it."""
     base: Candidate | None = None
     """What it is compared with, where that is not the plan."""
 
@@ -273,7 +273,7 @@ def _buckets(case: Case, layout: Layout) -> Iterator[Change]:
 
 
 def _usual_bucket(case: Case, layout: Layout) -> str:
-    """The size that a runtime takes by itself, for without one a fitted share stands for all."""
+    """The size that a runtime takes by itself, for without one a fitted share is used for all."""
     return f"{case.context.traits.usual_bucket_mb(layout.dp * layout.cp):.4g}"
 
 

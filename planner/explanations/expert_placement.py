@@ -179,7 +179,7 @@ def _later(case: Case, layout: Layout, half: int, aim: Aim) -> tuple[float, floa
 def _copies(case: Case, layout: Layout, counts: FloatColumn, aim: Aim) -> ExpertCopies | None:
     """A copy more on every rank, priced as a model with so many experts more, each as full.
 
-    The gradients of an expert's copies are summed besides: at most in one all-reduce over the
+    The gradients of an expert's copies are summed, too: at most in one all-reduce over the
     expert group of all that the rank with most copies has, of each shard of the optimizer.
 
     Source: derived; deepseek-ai/EPLB README.md, redundant experts. A copy has weights, gradients

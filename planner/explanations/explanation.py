@@ -50,7 +50,7 @@ RESOURCES: MappingProxyType[Resource, tuple[str, ...]] = MappingProxyType(
 
 MEMORY_CHANGES = ("memory", "memory_tenth")
 CUT_SHORT: frozenset[Status] = frozenset(("found", "untried"))
-"""Searches that do not say what a change buys at most."""
+"""Searches without a bound of what a change buys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Explanation:
 
     @property
     def memory_binds(self) -> bool | None:
-        """Would more memory make it faster? None where no search says so, or one was cut short.
+        """Would more memory make it faster? None where no search shows it, or one was cut short.
 
-        Of a plan with uneven stages a proof for even ones says nothing: others were only tried.
+        Of a plan with uneven stages a proof for even ones shows nothing: others were only tried.
         """
         price = self.memory_price
         if price is not None and self.bought(price) > NOTICED_GAIN:

@@ -12,7 +12,7 @@ MOST_LAYERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class LargestModel:
-    """What fits and what does not, beside what was asked."""
+    """What fits and what does not, with the question."""
 
     num_hidden_layers: int
     num_parameters: int

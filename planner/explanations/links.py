@@ -64,7 +64,7 @@ def axis_links(job: Job, layout: Layout, measured: Measured = NOTHING) -> tuple[
 
     Source: as `collective_rate`: a ring passes a tensor on by all adapters of its members in a
     domain together, an all-to-all sends to each rank its own part, and of messages between stages
-    those leave that `pipeline_neighbour` says.
+    those leave that `pipeline_neighbour` names.
     """
     on = context_for(job, measured)
     machine, sent = on.machine, _sent(on, layout)

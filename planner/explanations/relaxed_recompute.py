@@ -49,7 +49,7 @@ MOST_SECONDS = 10.0
 SHARE_OF_EVEN = 0.6
 """Of the seconds, for even stages where splits are searched too. Source: assumed."""
 EXPANDED_WITHOUT_LIMIT = 100
-"""Layouts opened where no time limit says when to stop: some seconds, and always the same."""
+"""Layouts opened where no time limit states when to stop: some seconds, and always the same."""
 MOST_STAGES = 16
 """Virtual stages of layouts that are split anew without a limit: the integer program of more of
 them may take minutes (docs/decisions/0012)."""

@@ -10,7 +10,7 @@ from trainplan.planner.plan import Candidate
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """One layout of the table beside the choice."""
+    """One layout of the table against the choice."""
 
     layout: Layout
     step_time_s: float
@@ -21,7 +21,7 @@ class Rival:
     probability_faster: float
     """That it is faster than the choice; 0.5 for the choice itself."""
     near_tie: bool
-    """Closer to the choice than the model can tell apart."""
+    """A near-tie of the choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Robustness:
 
     @property
     def near_ties(self) -> int:
-        """Rivals that the model cannot tell from the choice."""
+        """Rivals that are near-ties of the choice."""
         return sum(rival.near_tie for rival in self.rivals)
 
     @property

@@ -31,7 +31,7 @@ class Degree:
 
 @dataclass(frozen=True, slots=True)
 class DynamicContext:
-    """Every sequence on as many context ranks as it needs, rows alike in work."""
+    """Every sequence on as many context ranks as it needs, rows of equal work."""
 
     tokens_per_rank: int
     step_time_s: float | None
@@ -48,7 +48,7 @@ class SequenceLengths:
     attention_wait: float
     """Attention seconds of the ranks that all wait for, over those of a mean row."""
     balanced_step_time_s: float | None
-    """With rows packed alike in work, the same tokens; null where they are."""
+    """With rows packed to equal work, the same tokens; null where they are."""
     degrees: tuple[Degree, ...]
     dynamic: DynamicContext | None
     """Null without context parallelism."""

@@ -45,7 +45,7 @@ class ShadowPrice:
     `batch_double`, `batch_half`, of islands `island_links`, `outer_dtype`, `outer_overlap` and
     `outer_every`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
     runtime (one that is set, dropped; or one that is searched, such as `cuda_graph`, turned on), an
-    axis that says who holds what (such as `hpz`, left out), `attention_by_sequence` (of experts'
+    axis that states who holds what (such as `hpz`, left out), `attention_by_sequence` (of experts'
     ranks, where attention is cut by tensor parallelism), `ep` and `etp` (another degree of experts,
     or one that is not held), `bucket_mb`, `diloco` or `even` (where
     stages hold unequal layers)."""
@@ -79,7 +79,7 @@ class ShadowPrice:
 OTHER_JOBS = frozenset(
     ("node", "node_and_batch", "gpus_double", "batch_double", "batch_half", "settings")
 )
-"""Changes that are another job, or several at once: they stand in no ranking."""
+"""Changes that are another job, or several at once: they are in no ranking."""
 WITHOUT = "without "
 """Begins the text of a change that leaves out what the plan has."""
 

@@ -133,7 +133,7 @@ def _table(on: Context, layout: Layout, ranks: int, free: frozenset[str]) -> Lay
 def _fastest(case: Case, on: Context, table: LayoutTable, below_s: float) -> Plan | None:
     """The fastest row that is legal, fits and takes less than `below_s`, by bounds first.
 
-    Of unlike groups, which have no bounds, each is run.
+    Of different groups, which have no bounds, each is run.
     """
     margin = case.margin
     rules = (*rules_of_job(case.job), *case.options.rules_of_layouts(on))

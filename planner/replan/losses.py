@@ -20,7 +20,7 @@ def left_of(cluster: ClusterSpec, lost: Iterable[str], *, islands: bool = False)
     number is of the last one, and of those before where it has fewer.
 
     Raises:
-        SpecError: A text is of no form, names no group or node or does not say which, or more
+        SpecError: A text is of no form, names no group or node or does not state which, or more
             nodes are lost than there are, or all.
     """
     texts, links = tuple(lost), cluster.links

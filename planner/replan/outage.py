@@ -42,7 +42,7 @@ class Stated:
     spare_nodes: int | None = None
 
     def times(self, job: Job) -> Times:
-        """Of an outage of a job; launches whose job says nothing of failures save at an interval.
+        """Of an outage of a job; launches whose job states nothing of failures save at an interval.
 
         Source: what is trained again after a failure is that of `Goodput`, else half an interval.
         """

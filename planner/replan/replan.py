@@ -233,7 +233,7 @@ class _Question:
     islands: int
     """Each on `left`; 1: without outer steps."""
     bucket_mb: float | None = None
-    """Size that gradient buckets are to have; null: as the job says."""
+    """Size that gradient buckets are to have; null: as the job states."""
 
     @property
     def changed(self) -> Case | None:

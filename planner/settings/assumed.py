@@ -1,4 +1,4 @@
-"""What a plan says of each setting that its answer is priced with."""
+"""What a plan states of each setting that its answer is priced with."""
 
 from collections.abc import Iterable
 

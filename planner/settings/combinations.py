@@ -1,6 +1,6 @@
 """Combinations of settings that a search tries, and which layouts each is tried on.
 
-A combination covers another where every value of it is known to be no slower and no leaner in
+A combination covers another where every value of it is known to be no slower and to take no more
 memory (`Setting.rank`): of the other only layouts are searched that the first does not allow. One
 that covers all of another leaves nothing of it, and is simply on.
 """
@@ -54,7 +54,7 @@ def combinations(
     """All combinations of settings that the job does not state, its own options first.
 
     `required` is what the user wants of layouts under the settings of a job: what it refuses,
-    another combination may still do. `writes` says under which settings a launch can be written.
+    another combination may still do. `writes` states under which settings a launch can be written.
     """
     job = on.job
     stated = {name for name, value in job.options if value is not None}
@@ -119,12 +119,12 @@ def _limited(place: int, every: Sequence[Combination], columns: Columns) -> Comb
 
 
 def covers(one: Combination, other: Combination) -> bool:
-    """Does no layout take longer or more memory under `one`, whatever its rules say of it?"""
+    """Does no layout take longer or more memory under `one`, whatever its rules?"""
     return _covers(one, other, first=True)
 
 
 def _covers(one: Combination, other: Combination, *, first: bool) -> bool:
-    """Is `one` as fast and as lean as `other` on every layout of both? Of equals, the first."""
+    """Does `one` never take more time or memory than `other`? Of equals, the first."""
     ours, theirs = _by_name(one), _by_name(other)
     pairs = [(ours.get(name), theirs.get(name)) for name in ours.keys() | theirs.keys()]
     unlike = [(a, b) for a, b in pairs if a is not b]
@@ -147,7 +147,7 @@ def _no_slower(one: Setting | None, other: Setting | None, under: Combination) -
 
 
 def _needed(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
-    """A combination that covers another, and what it asks of layouts that the other does not."""
+    """A combination that covers another, and what it needs of layouts that the other does not."""
     ours, theirs = _rules(one), _rules(other)
     return one, (*(rule for name, rule in ours.items() if name not in theirs), *one.required)
 

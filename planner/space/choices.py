@@ -22,7 +22,7 @@ HOST_MEMORY, DRIVE_SPACE = "host_memory", "drive_space"
 def legality_rules(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """What mathematics and the runtime forbid.
 
-    What a runtime asks of a schedule is more than the schedule does, so it is asked first.
+    What a runtime needs of a schedule is more than the schedule does, so it is checked first.
     """
     (own, rest), (stricter, others) = _of_schedules(RULES), _of_schedules(traits.rules)
     return (*rest, *stricter, *own, *executed(traits), *others)
@@ -93,12 +93,12 @@ class Choice:
 
     @property
     def offloads(self) -> bool:
-        """Does it ask for modules on the host, which no search tries unasked?"""
+        """Does it name modules on the host, which no search tries by default?"""
         return self.field == "offload_modules" and bool(self.value) and not self.excluded
 
     @property
     def replicates(self) -> bool:
-        """Does it ask for groups of shards under ZeRO-1, or for such that share the optimizer?"""
+        """Does it name groups of shards under ZeRO-1, or for such that share the optimizer?"""
         off = {"dp_replicate": 1, "replicas_share_optimizer": 0, "shard": 0}.get(
             self.field, self.value
         )
@@ -106,7 +106,7 @@ class Choice:
 
     @property
     def cuts_matrices(self) -> bool:
-        """Does it ask for matrices cut beyond tp, which no search tries unasked?"""
+        """Does it name matrices cut beyond tp, which no search tries by default?"""
         return self.field in ("gtp", "egtp") and self.value != 1 and not self.excluded
 
     @property
@@ -143,7 +143,7 @@ class Choice:
 
 
 def allowed(job: Job, choices: Iterable[Choice]) -> Job:
-    """A job whose search tries what some choice asks for."""
+    """A job whose search tries what some choice needs."""
     every = tuple(choices)
     offloads = job.may_offload_activations or any(choice.offloads for choice in every)
     replicates = job.may_replicate_shards or any(choice.replicates for choice in every)

@@ -45,7 +45,7 @@ from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
 from trainplan.planner.space.choices import Choice
 
 VARIANT_DEGREES = ("tp", "cp", "pp", "ep", "etp")
-"""Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
+"""Layouts equal in these are variants of one answer: the table of alternatives lists the best."""
 NUM_DEGREES = 4
 """tp, cp, pp and dp, the first `NODE_AXES`: their product is the world size."""
 NODE_COLUMNS = tuple(axis.column for axis in NODE_AXES)
@@ -54,7 +54,7 @@ SKELETON_COLUMNS = (*NODE_COLUMNS, *STAGING_COLUMNS)
 MOVED_AXES = tuple(
     axis for axis in STAGED_AXES if isinstance(axis.search, Tried) and axis.search.costs_time
 )
-"""What lies where, besides how much of the optimizer; each is off in most runtimes."""
+"""What lies where, but for how much of the optimizer; each is off in most runtimes."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Space:
 
     @cached_property
     def offloads(self) -> tuple[Offload, ...]:
-        """Values of offload_modules besides none, with what is recomputed beside them."""
+        """Values of offload_modules but none, with what is recomputed next to them."""
         return offloads(self.job, self.traits)
 
     @property
@@ -120,7 +120,7 @@ class Space:
         return self._stagings[pp]
 
     def _under(self, axis: Axis) -> Callable[[Mapping[str, object]], tuple[object, ...]]:
-        """Values of an axis beside those of the columns before it."""
+        """Values of an axis for those of the columns before it."""
         if axis.column == "vpp":
             return lambda known: self.virtual_stages(cast("int", known["pp"]))
         assert isinstance(axis.search, Tried)
@@ -304,7 +304,7 @@ def _cross(rows: Rows, names: tuple[str, ...], values: IntColumn) -> Rows:
 
 
 MOST_VALUES = 12
-"""Values of an axis that are told: those nearest to the one asked for."""
+"""Values of an axis that are printed: those nearest to the one given."""
 
 
 def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, ...]:
@@ -320,7 +320,7 @@ def values_outside_grid(space: Space, choices: Iterable[Choice]) -> tuple[str, .
 
 
 def _tried(space: Space, choice: Choice, values: Mapping[float, str]) -> str:
-    """The values of an axis, those nearest to the one asked for where there are many."""
+    """The values of an axis, those nearest to the one given where there are many."""
     if choice.field == "shard" and not space.traits.sharding.by_state:
         return f"{space.traits.name} has the groups of zero_stage and dp_replicate alone"
     near = sorted(values, key=lambda value: abs(value - choice.value))[:MOST_VALUES]

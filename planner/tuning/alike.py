@@ -1,4 +1,4 @@
-"""How alike two layouts are: errors of the model that they share."""
+"""How similar two layouts are: errors of the model that they share."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ SWITCHED = ("sequence_parallel", "zero_stage", "schedule", "tiled_loss", "tiled_
 
 
 def features(job: Job, table: LayoutTable) -> FloatColumn:
-    """Places of layouts, shape (row, feature): two layouts one step apart in each are alike.
+    """Places of layouts, shape (row, feature): two layouts within one step in each are similar.
 
     Recomputation counts by its share of the layers, half for some modules of them.
     """

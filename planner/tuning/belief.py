@@ -2,7 +2,7 @@
 
     log step = price + slopes (scalars - scalars priced at) + shared + own
 
-The scalars are of the machine; `shared` is what the model gets wrong of layouts that are alike, and
+The scalars are of the machine; `shared` is what the model gets wrong of similar layouts, and
 `own` what it gets wrong of one layout. All are normal before anything is measured, so what they are
 after it follows in closed form, scalars and layouts at once. The speed and what one layout has of
 its own have wide tails: each counts with the variance that makes what was measured most probable.
@@ -41,13 +41,13 @@ ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
 WIDER = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Times as far from the cost model as published runs are: how unlike them a machine may be.
+"""Times as far from the cost model as published runs are: how different from them a machine may be.
 
-Source: assumed; until the trials say otherwise each halving is half as likely, for what is fitted
+Source: assumed; until the trials show otherwise each halving is half as likely, for what is fitted
 sees no more of a machine, and each doubling a quarter, for published runs are many.
 """
 LEAST_WEIGHT = 0.01
-"""Of a width, beside that of the likeliest. Source: assumed; less changes nothing that is told."""
+"""Of a width, against that of the likeliest. Source: assumed; less changes no printed figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Prior:
 
     @property
     def _shared(self) -> float:
-        """Variance of what alike layouts share."""
+        """Variance of what similar layouts share."""
         return float((self.wider * self.sizes.shared.value) ** 2)
 
     @property
@@ -148,7 +148,7 @@ class Prior:
     def _evidence(self, measured: Measurements) -> float:
         """Log probability of the contrasts between what was measured, up to a constant.
 
-        What all layouts have in common tells nothing of these: the speed is left free. An odd run
+        What all layouts have in common shows nothing of these: the speed is left free. An odd run
         counts with the variance that makes it most probable, which costs what that is improbable.
         """
         size, scalars = self._own, self._scalars

@@ -45,7 +45,7 @@ within 0.1 % of the fastest of the whole grid on 11, and within 1.3 % on one.
 WINDOW = 1.5
 """Of the fastest priced step: slower ones are no contenders.
 
-Source: the ratio of two step times, even of the most unlike layouts, is within exp(0.23) of the
+Source: the ratio of two step times, even of the most different layouts, is within exp(0.23) of the
 priced one in four cases of five (`costmodel.uncertainty`); 1.5 is 2.3 standard deviations.
 """
 NEAR_FULL, OVER_FULL = 0.9, 1.1
@@ -140,7 +140,7 @@ class _Priced:
 
 
 def exports(job: Job, layout: Layout) -> bool:
-    """Can a launch be written? A layout that nobody can start is no trial."""
+    """Can a launch be written? A layout that nothing can start is no trial."""
     if job.runtime not in EXPORTERS:
         return False
     try:
@@ -164,7 +164,7 @@ def contenders(
     """The contenders of a job, with those of `also`, a plan's, and those that were `tried` before.
 
     `chosen` is the job with the settings of its plan. Of settings that the job does not state, one
-    is changed at a time. What `can_start` says no to is left out: by default what no launch is
+    is changed at a time. What `can_start` refuses is left out: by default what no launch is
     written for.
 
     Raises:

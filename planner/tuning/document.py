@@ -1,4 +1,4 @@
-"""The plan of a tuned job: what was measured beside what was proved."""
+"""The plan of a tuned job: what was measured and what was proved."""
 
 import json
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class TunedPlanDocument(PlanDocument):
     """A plan with the fastest layout that was measured in place of its answer."""
 
     tuned: Tuned
-    """What was measured, apart from what was proved."""
+    """What was measured, separate from what was proved."""
 
 
 def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json:

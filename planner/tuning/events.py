@@ -1,4 +1,4 @@
-"""What a tuning run says while it goes on: one event after the other, each one JSON object."""
+"""What a tuning run prints while it goes on: one event after the other, each one JSON object."""
 
 from typing import Annotated, Literal
 
@@ -185,7 +185,7 @@ class Remains(Spec):
 
 
 class Finished(Spec):
-    """The result: what was measured, kept apart from what was proved of the plan."""
+    """The result: what was measured, kept separate from what was proved of the plan."""
 
     event: Literal["finished"] = "finished"
     """`finished`."""

@@ -1,4 +1,4 @@
-"""What the trials of a run say, all taken together: which layouts are open, and what is believed.
+"""What the trials of a run show, all taken together: which layouts are open, and what is believed.
 
 It is worked out anew from the trials, so an earlier run counts as if it had just ended.
 """
@@ -37,7 +37,7 @@ SHARED_CORES = 4.0
 102 layouts of four processes on two cores are spread by 0.5 in log units about their price.
 """
 RUNS_BEFORE, FAILS_BEFORE = 9.0, 0.5
-"""Trials alike that ran, and that did not, which count as seen before the first.
+"""Similar trials that ran, and that did not, which count as seen before the first.
 
 Source: assumed; after one crash a layout like it still runs in nine cases of ten or so.
 """
@@ -54,7 +54,7 @@ FIRST = 2
 NORMAL_HALF = 0.674
 """Deviations of a normal variable within which half of it lies."""
 FAILURES = ("crash", "hang", "not_a_number")
-"""Endings that say something of a layout beside its memory."""
+"""Endings that show something of a layout but its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Knowledge:
 
         Source: derived; the load of a machine outlasts a step, so trials are taken to differ as
         much as the steps of one do, by their median over the trials. That counts as one degree of
-        freedom beside those of layouts that ran more than once: a conjugate prior of a variance.
+        freedom more than those of layouts that ran more than once: a conjugate prior of a variance.
         """
         some = [one for one in self.ended if one.outcome.step_time_s]
         guess = np.median([step_spread(one.outcome) for one in some]) if some else 0.0
@@ -184,7 +184,7 @@ class Knowledge:
     def best(self) -> Ended | None:
         """Of those that were measured the one that is believed the fastest.
 
-        Of near ties a trial's noise decides which looks faster: what the others say of it counts.
+        Of near ties a trial's noise decides which looks faster: what the others show of it counts.
         """
         some = [one for one in self.ended if one.outcome.step_time_s]
         return min(some, key=lambda one: float(self.belief.log_seconds[one.row]), default=None)
@@ -243,7 +243,7 @@ def noise(outcome: Outcome, between: float) -> float:
 
 
 def step_spread(outcome: Outcome) -> float:
-    """Standard deviation of the logarithm of one step of a trial; 0 where nothing says it.
+    """Standard deviation of the logarithm of one step of a trial; 0 where nothing shows it.
 
     Source: of a normal sample half lies within 0.674 deviations of the median (Rousseeuw and Croux,
     JASA 88, 1993, page 1273), and the range of n is about 2 sqrt(ln n) deviations (Cramer,

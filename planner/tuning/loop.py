@@ -55,8 +55,8 @@ def tune(
     """Run trials of a job and learn from each; the last event is `Finished`.
 
     Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
-    Only layouts that `can_start` says yes to are tried.
-    An interrupted iterator has lost nothing: what ended was told.
+    Only layouts that `can_start` allows are tried.
+    An interrupted iterator has lost nothing: what ended was reported.
 
     Raises:
         PlanError: The job names something unknown, or no layout can be tried.
@@ -90,7 +90,7 @@ def run(
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
-    """A start from a search, where nobody brought a plan.
+    """A start from a search, where no plan was given.
 
     Raises:
         PlanError: As `search`.

@@ -31,7 +31,7 @@ from trainplan.planner.tuning.stop import Untried
 
 NOTHING_STATED: Mapping[int, tuple[Forecast, float]] = MappingProxyType({})
 LIKELIEST = 5
-"""Untried layouts that are told."""
+"""Untried layouts that are printed."""
 
 
 def started(known: Knowledge, options: TuneOptions) -> Started:

@@ -27,7 +27,7 @@ from trainplan.planner.tuning.alike import features
 
 SCHEMA = "trainplan/simulated-machine/v1"
 WAVES = 400
-"""Of the error that alike layouts share. Source: assumed; its correlation is then off by 0.05."""
+"""Of the error that similar layouts share. Source: assumed; its correlation is then off by 0.05."""
 STEPS = 10
 """That a simulated trial times."""
 SLOW_STEP = 3.0
@@ -64,13 +64,13 @@ Spread = Annotated[float, Field(ge=0.0, le=2.0)]
 
 
 class MachineDocument(Spec):
-    """What is hidden of a machine; a file has `schema` beside it."""
+    """What is hidden of a machine; a file has `schema` with it."""
 
     seed: NonNegativeInt = 0
     scalars: dict[ScalarName, Annotated[float, Field(ge=0.0, le=1000.0)]] = {}  # noqa: RUF012 - pydantic copies it
     """Factors over the machine that is planned for; `fixed_seconds`: seconds of a step."""
     shared_spread: Spread = 0.0
-    """Of an error of the model that alike layouts share, log units."""
+    """Of an error of the model that similar layouts share, log units."""
     likeness: PositiveFloat = 2.5
     """Steps between layouts at which its correlation has fallen to 1 / e."""
     own_spread: Spread = 0.0
@@ -155,7 +155,7 @@ class SimulatedMachine:
         return {name: x if name == "fixed_seconds" else log(x) for name, x in every}
 
     def _shared(self, job: Job, table: LayoutTable) -> FloatColumn:
-        """An error that alike layouts share, log units.
+        """An error that similar layouts share, log units.
 
         Source: Rahimi and Recht, NIPS 2007: waves whose frequencies are drawn from the spectrum of
         the correlation, which for exp(-distance / steps) is a multivariate Cauchy density.

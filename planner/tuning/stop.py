@@ -35,9 +35,9 @@ class Untried:
 def untried(
     belief: Belief, runs: FloatColumn, open_rows: BoolColumn, best_row: int | None, worth: float
 ) -> Untried:
-    """Judge what is open, by draws of all step times at once and of what runs.
+    """Score what is open, by draws of all step times at once and of what runs.
 
-    Source: derived; each probability is the share of the draws in which what it says is so, and the
+    Source: derived; each probability is the share of the draws in which it holds, and the
     gain is the mean over the draws of what the fastest that runs would save.
     """
     rows = _within_reach(belief, open_rows, best_row)

@@ -12,7 +12,7 @@ class Deadline(Protocol):
 
 
 class Budget(Deadline, Protocol):
-    """How long a search may go on, and who wants to hear about it."""
+    """How long a search may go on, and who receives its progress."""
 
     def spent(self) -> bool:
         """Should the search stop now and answer with what it has?"""
@@ -40,7 +40,7 @@ class Unlimited:
 
 
 class DeadlineBudget(Unlimited):
-    """A budget that a deadline ends, and nobody listens to."""
+    """A budget that a deadline ends, with no listener."""
 
     def __init__(self, deadline: Deadline) -> None:
         self._deadline = deadline
@@ -65,7 +65,7 @@ class TaskBudget(Unlimited):
         return self._whole.spent()
 
     def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Tell the other."""
+        """Report to the other."""
         self._whole.report(done, bound_s, best_s)
 
 
@@ -114,7 +114,7 @@ class Workers(Protocol):
         """The results of some tasks, in their order."""
 
     def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
-        """Some work that may be done beside all tasks; returns how to get its result.
+        """Some work that may be done next to all tasks; returns how to get its result.
 
         Nothing it changes need be changed here.
         """
@@ -134,7 +134,7 @@ class Alone:
             yield task(deadline)
 
     def in_background(self, work: Callable[[], Result]) -> Callable[[], Result]:
-        """The work itself: done when its result is asked for."""
+        """The work itself: done when its result is needed."""
         return work
 
     def each(self, do: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:

@@ -78,7 +78,7 @@ class AffinityPartition:
     def by_worker(self, table: LayoutTable, fewest: int) -> list[IntColumn]:
         """The rows of each worker, not too many at once; of few rows, all of them together.
 
-        No worker is asked for less than `fewest`.
+        No worker is given less than `fewest`.
         """
         parts = max(1, min(self._workers, len(table) // fewest))
         worker = (
@@ -93,7 +93,7 @@ class AffinityPartition:
     def interleaved(self, table: LayoutTable) -> list[IntColumn]:
         """Rows in small parts, those of the first and of the last worker in turn.
 
-        Equal pipelines stay together, and workers that are free at once take unlike ones.
+        Equal pipelines stay together, and workers that are free at once take different ones.
         """
         order = np.argsort(self._workers_of(table), kind="stable")
         parts = np.array_split(order, PARTS_PER_WORKER * self._workers)
@@ -105,7 +105,7 @@ class AffinityPartition:
     def _workers_of(self, table: LayoutTable) -> IntColumn:
         """A worker for each row; new pipelines go to who has least of this table.
 
-        The largest are dealt first, so that the small ones even out what differs.
+        The largest are assigned first, so that the small ones even out what differs.
         """
         columns = table.schedule, table.pp, table.vpp
         first, kind = distinct(*columns)
