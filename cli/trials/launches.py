@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 
 from trainplan.cli.files import Document, NewFile, read_document, write_folder
 from trainplan.cli.terminal import remark
+from trainplan.cli.trials.gpus import num_gpus
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
@@ -21,7 +22,7 @@ from trainplan.planner.runtimes import EXPORTERS, SHORT_RUNS, trial_launch
 from trainplan.planner.tuning import SCHEMA, MachineDocument, SimulatedMachine, exports
 from trainplan.planner.verification import of_torch
 from trainplan.profiler.host import contention_now
-from trainplan.profiler.launch import device_of, num_gpus
+from trainplan.profiler.launch import device_of
 from trainplan.profiler.logs import StatedRun
 from trainplan.profiler.task import Place
 from trainplan.profiler.train import (

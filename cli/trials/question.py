@@ -7,12 +7,13 @@ import click
 
 from trainplan.cli.files import measured_here, profile_text, read_model, write_text
 from trainplan.cli.terminal import TaskBar, remark
+from trainplan.cli.trials.gpus import num_gpus
 from trainplan.cli.values import Question, nothing_here, question
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Precision, RuntimeOptions
 from trainplan.costmodel.runtimes import runtime as traits_named
-from trainplan.profiler.launch import Files, Launch, device_of, num_gpus, request_for
+from trainplan.profiler.launch import Files, Launch, device_of, request_for
 
 MICRO_BATCHES = 4
 """Sequences of a step for each process, where not stated."""

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.command import plan, refused
 from trainplan.cli.trials import remark_load
+from trainplan.cli.trials.gpus import num_gpus
 
 ROOT = Path(__file__).parents[2]
 PROFILE = ROOT / "tests" / "replay" / "cpu_two_processes.json"
@@ -57,6 +58,14 @@ def no_gpu(monkeypatch):
     """Nobody imports torch to count them."""
     for module in ("launches", "question"):
         monkeypatch.setattr(f"trainplan.cli.trials.{module}.num_gpus", lambda: 0)
+
+
+def test_gpus_are_counted_once(monkeypatch):
+    counted = []
+    monkeypatch.setattr("trainplan.profiler.launch.num_gpus", lambda: counted.append(1) or 3)
+    num_gpus.cache_clear()
+    assert (num_gpus(), num_gpus(), counted) == (3, 3, [1])
+    num_gpus.cache_clear()
 
 
 def events(outcome) -> list[dict]:
