@@ -74,7 +74,7 @@ def test_numbers_that_rest_on_one_source_are_counted(accuracy):
     assert "or more (1 numbers)" in page
     assert "| others | 3 | 1 | 1 | 1 |" in page
     assert "| `shared` | 1 | 0.9 | 1.1 | 40 % | bridge, vtrain |  |" in page.replace("| |", "|  |")
-    assert "The runs say less than 1 % of 1 more: `still`." in page
+    assert "The runs determine less than 1 % of 1 more: `still`." in page
 
 
 def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):
