@@ -175,7 +175,7 @@ RULES = (
         "Llama 3: tensor ranks inside the node",
         "megatron-lm",
         "tensor parallelism is innermost and stays inside a server, then context, pipeline and "
-        "data parallelism; it says no sizes",
+        "data parallelism; it states no sizes",
         "arXiv:2407.21783, section 3.3.2, network-aware parallelism configuration",
         inside,
         None,

@@ -30,7 +30,7 @@ def _node(facts: Facts) -> int:
 def playbook(facts: Facts) -> tuple[Step, ...] | None:
     """By parameters, then by GPUs; any of what it offers, in no order.
 
-    Of more than 100 B it speaks from 512 GPUs, and of experts it says no sizes.
+    Of more than 100 B it covers from 512 GPUs, and of experts it states no sizes.
     """
     if facts.experts:
         return None
