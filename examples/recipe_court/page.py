@@ -27,13 +27,13 @@ README = """# Every recipe of the court
       --primus PATH --maxtext PATH --write
 
 reads every public pretraining and fine-tuning recipe of Megatron-Bridge, Megatron-LM's examples,
-torchtitan, Primus and MaxText from checkouts, judges and prices each as `plan check` does, searches
+torchtitan, Primus and MaxText from checkouts, checks and prices each as `plan check` does, searches
 briefly for something better, and writes `verdicts.jsonl`, this file and
-[the page](../../docs/recipe-court.md), which says what the columns mean. Nothing of a checkout is
+[the page](../../docs/recipe-court.md), which has what the columns mean. Nothing of a checkout is
 run or imported. Of the recipes facts alone are kept, with repository, path, commit and licence.
-`reproduced.json` says by what each refusal was seen in the runtime's own validation, which ran on
+`reproduced.json` states by what each refusal was seen in the runtime's own validation, which ran on
 fake ranks: Bridge's recipe, `runtime_config_update`, Megatron-Core's groups and split of layers.
-`--page` writes both files anew from the recorded verdicts; `--only NAME` judges some and prints.
+`--page` writes both files anew from the recorded verdicts; `--only NAME` checks some and prints.
 
 ## How far from the optimum
 

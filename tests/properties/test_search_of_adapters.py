@@ -9,7 +9,6 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.planner.questions.best_plan import SearchOptions, search
-from trainplan.planner.space import parse_choice
 
 pytestmark = pytest.mark.usefixtures("quarters")
 LORA = Trained(method="lora", rank=8, modules=("all",))
@@ -42,8 +41,7 @@ def wanted(make_job, name, runtime, trained):
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     name, runtime, trained = case
-    even = parse_choice("stages=even", excluded=False)
-    assert_best_of_all(wanted(make_job, name, runtime, trained), memory_gib, even)
+    assert_best_of_all(wanted(make_job, name, runtime, trained), memory_gib)
 
 
 @pytest.mark.parametrize("name", ["small-dense", "small-moe"])
