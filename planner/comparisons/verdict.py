@@ -116,7 +116,7 @@ def _with_fields(
         "fix": (*(one for one in case.options.fix if one.field not in names), *choices),
         "exclude": tuple(one for one in case.options.exclude if one.field not in names),
     }
-    alone = {"only_answer": True, "tries_uneven": 0, "top": 1, "search_options": "safe"}
+    alone = {"only_answer": True, "tries_uneven": 0, "top": 1, "search_options": plan.varied}
     options = case.options.model_copy(update={**free, **kept, **alone})
     answer = search(case.job, options, part_of(budget, 1 / 2), case.measured)
     if not isinstance(answer, Plan) and options.published:  # what was published has no such fields

@@ -18,6 +18,7 @@ from trainplan.planner.documents.chosen import chosen_from_json
 from trainplan.planner.documents.document import estimate_json
 from trainplan.planner.evidence import OPTION, PUBLISHED_ONLY, PUBLISHED_THERE
 from trainplan.planner.plan import Name, SearchOptions
+from trainplan.planner.settings import Level
 from trainplan.planner.space import Choice, parse_choice
 
 ROUNDING, NOTHING = 1e-6, 1e-12
@@ -122,6 +123,8 @@ class Written:
     """The alternatives, the answer first."""
     slack_fraction: float
     """The answer is the simplest layout whose step takes no more than this longer than the best."""
+    varied: Level
+    """Settings that the search varied, of those that the job does not state."""
     searched: ClusterSpec
     """The cluster of the search: nodes that the plan leaves idle are not in that of the job, and of
     islands each is a group."""
@@ -137,10 +140,15 @@ class _Objective(BaseModel):
     tried: tuple[_Tried, ...] = ()
 
 
+class _Settings(BaseModel):
+    level: Level
+
+
 class _Certificate(BaseModel):
     optimal: bool = False
     gap_fraction: float = 0.0
     objective: _Objective = _Objective()
+    settings: _Settings | None = None
 
 
 class _Provenance(BaseModel):
@@ -178,6 +186,7 @@ def written(text: str) -> Written:
     except ValidationError as error:
         first = first_complaint(error)
         raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
+    settings = evidence.certificate.settings
     searched = _searched(job.cluster, evidence.certificate.objective)
     idle = evidence.outer_step.idle_islands if evidence.outer_step else 0
     numbers = [candidate.rank for candidate in evidence.candidates]
@@ -203,6 +212,7 @@ def written(text: str) -> Written:
         objective=evidence.certificate.objective.name,
         slack_fraction=evidence.certificate.objective.slack_fraction,
         candidates=tuple(dict.fromkeys((layout, *others))),
+        varied=settings.level if settings else "none",
         searched=whole_cluster(job, searched, idle),
     )
 

@@ -15,6 +15,7 @@ from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.verdict import why_not
 from trainplan.planner.documents.document import plan_json
 from trainplan.planner.documents.written_plan import written
+from trainplan.planner.plan import Plan
 from trainplan.planner.questions import check, estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
@@ -173,10 +174,25 @@ def test_fields_that_are_not_named_are_free(job, plan, texts):
     assert found.fields == texts
     assert found.verdict not in ("refused", "too large")
     options = {"only_answer": True, "tries_uneven": 0, "near": plan.layout}
-    alone = SearchOptions(fix=choices, memory_margin=0.05, **options)
+    alone = Plain(fix=choices, memory_margin=0.05, **options)
     best = search(job, alone).best
     assert found.other.estimate.step_time_s == pytest.approx(best.estimate.step_time_s)
     assert found.layout == best.layout
+
+
+@pytest.mark.parametrize("level", ["none", "safe"])
+def test_a_layout_may_have_the_settings_that_the_plan_was_searched_with(make_job, level):
+    """gpt2 waits for launches: with graphs that the plan does not have, tp=4 is a near tie."""
+    job = make_job("gpt2", "1x8:h100-sxm", 32, 1024)
+    even = (parse_choice("stages=even", excluded=False),)
+    made = search(job, SearchOptions(search_options=level, fix=even, only_answer=True))
+    assert isinstance(made, Plan)
+    plan = written(json.dumps(plan_json(made)))
+    choices = (parse_choice("tp=4", excluded=False),)
+    found = why_not(Case(plan.job, plan.options), plan, Layout(tp=4, dp=2), Unlimited(), choices)
+    assert (plan.varied, found.verdict) == (level, "slower")
+    graphs = found.other.job.options.cuda_graph
+    assert (graphs is None) is (level == "none")
 
 
 def test_fields_that_no_legal_layout_has_are_refused_by_their_rule(job, plan):
