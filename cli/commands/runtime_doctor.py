@@ -86,10 +86,10 @@ def _samples(runtime: str) -> Iterator[tuple[Job, Layout]]:
         Layout(dp=8, zero_stage=0),
         Layout(dp=8, ep=4, etp=2),
     )
-    for name in preset_names():
+    for model in map(preset, preset_names()):
         for precision in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4"):
             training = TrainingSpec.model_validate(
                 {"seq_length": 4096, "global_batch_size": 64, "precision": precision}
             )
-            job = Job(model=preset(name), training=training, cluster=cluster, runtime=runtime)
+            job = Job(model=model, training=training, cluster=cluster, runtime=runtime)
             yield from ((job, layout) for layout in layouts)

@@ -92,14 +92,15 @@ def test_runs_that_a_correction_does_not_help_are_told_so_with_the_numbers(tmp_p
 
 def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
     output = tmp_path / "plan.json"
-    done = plan("search", *TINY, "--profile", calibration, "--output", output)
+    job = (*TINY, "--profile", calibration, "--fix", "pp=1", "--fix", "cp=1")
+    done = plan("search", *job, "--output", output)
     assert done.code == 0
     sources = json.loads(output.read_text())["provenance"]["sources"]
     measured = [one for one in sources if one["kind"] == "measured"]
     assert measured
     assert all("train.log, other.log" in one["source"] for one in measured)
     assert not any(one["kind"] in ("fitted", "assumed") for one in sources)
-    baseline = plan("search", *TINY, "--profile", calibration, "--baseline", "tp=2,sp=true").out
+    baseline = plan("search", *job, "--baseline", "tp=2,sp=true").out
     assert "Baseline" in baseline
 
 
@@ -125,7 +126,9 @@ def test_two_logs_of_one_job_are_fitted_together(tmp_path: Path):
 
 
 def test_published_runs_calibrate_by_kind(tmp_path: Path):
-    words = ("calibrate", RUNS, "--gpu", "b200", "--precision", "bf16")
+    some = tmp_path / "some.jsonl"
+    some.write_text("\n".join(RUNS.read_text().splitlines()[::3]))
+    words = ("calibrate", some, "--gpu", "b200", "--precision", "bf16")
     done = plan(*words, "--runtime", "megatron-lm", "--json")
     assert done.code == 0, done.err
     document = done.json
@@ -133,6 +136,8 @@ def test_published_runs_calibrate_by_kind(tmp_path: Path):
     after = document["error_after_fraction"]
     assert isinstance(after, float)
     assert after < 0.05
+    assert isinstance(document["runs"], list)
+    assert len(document["runs"]) > 5
 
 
 def test_runs_of_several_kinds_name_the_options_that_choose(tmp_path: Path):

@@ -32,8 +32,17 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], Path]:
+    """What is answered of the script, and the launch that is written of it."""
+    folder = tmp_path_factory.mktemp("written")
+    path, fixed = folder / "train.sh", folder / "fixed.sh"
+    path.write_text(SCRIPT % (GPT2.strip(), 4))
+    return document(path, "--write", fixed), fixed
+
+
 def document(*arguments: str | Path) -> dict[str, object]:
-    done = plan("check", *arguments, *QUICK, "--json")
+    done = plan("check", *QUICK, *arguments, "--json")
     assert done.code == 0, done.err
     return done.json
 
@@ -48,8 +57,8 @@ def test_the_answer_comes_first_then_what_each_slip_costs_then_the_edits(script:
     assert max(len(line) for line in done.out.splitlines()) <= 100
 
 
-def test_json_has_what_a_program_asks_for(script: Path):
-    found = document(script)
+def test_json_has_what_a_program_asks_for(written: tuple[dict[str, object], Path]):
+    found, _ = written
     assert found["schema"] == "trainplan/check/v1"
     assert found["legal"] is True
     assert found["fits"] is True
@@ -66,8 +75,10 @@ def test_json_has_what_a_program_asks_for(script: Path):
     assert all(edit["saved_s"] > 0 for edit in edits)
 
 
-def test_a_command_is_read_as_a_script_is(script: Path, monkeypatch):
-    monkeypatch.chdir(script.parent)
+def test_a_command_is_read_as_a_script_is(
+    written: tuple[dict[str, object], Path], tmp_path: Path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     words = (
         "env",
         "CUDA_DEVICE_MAX_CONNECTIONS=1",
@@ -77,16 +88,18 @@ def test_a_command_is_read_as_a_script_is(script: Path, monkeypatch):
         "pretrain_gpt.py",
         *GPT2.split(),
     )
-    done = plan("check", *QUICK, "--json", "--", *words, "--tensor-model-parallel-size", "4")
+    words = ("--time-limit", "0.1", "--json", "--", *words, "--tensor-model-parallel-size", "4")
+    done = plan("check", *words)
     assert done.code == 0, done.err
-    assert done.json["layout"] == document(script)["layout"]
+    assert done.json["layout"] == written[0]["layout"]
 
 
-def test_what_the_launch_writes_is_the_best_it_says(script: Path, tmp_path: Path):
-    fixed = tmp_path / "fixed.sh"
-    edits = document(script, "--write", fixed)["edits"]
+def test_what_the_launch_writes_is_the_best_it_says(
+    script: Path, written: tuple[dict[str, object], Path]
+):
+    fixed, edits = written[1], written[0]["edits"]
     assert isinstance(edits, list)
-    again = document(fixed)
+    again = document(fixed, "--time-limit", "0.1")
     assert again["legal"] is True
     assert again["layout"] == edits[0]["layout"]
     assert again["estimate"]["step_time_s"] == pytest.approx(edits[0]["step_time_s"], rel=1e-6)
@@ -109,13 +122,13 @@ def test_what_only_a_run_tells_is_asked_for_by_name(tmp_path: Path):
     path.write_text(text)
     found = document(path)
     assert any("--set GPUS=VALUE" in one["says"] for one in found["problems"])
-    given = document(path, "--set", "GPUS=8")
+    given = document(path, "--set", "GPUS=8", "--time-limit", "0.1")
     assert given["layout"]["dp"] == 2
     assert not (tmp_path / "pwned").exists()
 
 
 def test_the_machine_may_be_named(script: Path):
-    found = document(script, "--cluster", "1x8:a100-sxm-80gb")
+    found = document(script, "--cluster", "1x8:a100-sxm-80gb", "--time-limit", "0.1")
     assert found["job"]["cluster"]["groups"][0]["gpu"] == "a100-sxm-80gb"
 
 

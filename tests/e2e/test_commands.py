@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
 from tests.e2e.measured_runs import sample
-from trainplan.cli.commands import COMMANDS
+from trainplan.cli.commands import COMMANDS, runtime_doctor
 from trainplan.cli.main import plan as group
 from trainplan.cli.options.headings import HEADING_OF, HEADINGS, LONGEST_LIST
 from trainplan.cli.options.help import GROUPS, Command
@@ -39,6 +39,7 @@ LAUNCH = (
     *("--global-batch-size", "64", "--train-iters", "10", "--lr", "1e-4"),
     *("--tensor-model-parallel-size", "8"),
 )
+FEW = ("--fix", "tp=1", "--fix", "pp=1")
 LIGHT = (
     "trainplan.costmodel.base",
     "trainplan.costmodel.plugins",
@@ -144,7 +145,7 @@ def test_no_help_page_imports_anything_that_answers():
 
 
 def test_a_search_imports_no_optional_library_and_nothing_that_measures():
-    found = imported_by(("search", *TINY))
+    found = imported_by(("search", *TINY, "--fix", "tp=1", "--fix", "pp=1", "--fix", "cp=1"))
     assert not found & {"torch", "plotly", "ortools", "pulp", "scipy", "matplotlib"}
     other_work = ("profiler.launch", "profiler.train", "profiler.trials", "solvers.schedules")
     assert not [name for name in found if any(one in name for one in other_work)]
@@ -163,13 +164,19 @@ def test_names_of_help_pages_are_those_of_the_registries():
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="this system lists no threads")
-@pytest.mark.parametrize(("chosen", "threads"), [(None, 1), ("2", min(2, usable_cores()))])
+@pytest.mark.parametrize(
+    ("chosen", "threads", "target"),
+    [
+        (None, 1, "trainplan.cli.commands.search:pair_of"),
+        ("2", min(2, usable_cores()), "numpy:dot"),
+    ],
+)
 def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(
-    chosen: str | None, threads: int
+    chosen: str | None, threads: int, target: str
 ):
     program = (
         "import os; from trainplan.cli.terminal.lazily import named; "
-        "named('trainplan.cli.commands.search:pair_of')(text='cost,time'); "
+        f"named({target!r}); "
         "print(os.environ.get('OPENBLAS_NUM_THREADS'), len(os.listdir('/proc/self/task')))"
     )
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
@@ -187,12 +194,13 @@ def test_without_arguments_there_are_three_examples_that_work():
     outcome = plan()
     assert outcome.code == 0
     whole = outcome.out.replace("\\\n", "")
+    quick = ("--search-options", "none", "--fix", "stages=even", "--slack", "0")
     search, gpus, check = (line for line in whole.splitlines() if line.startswith("  plan "))
-    assert re.match(r"tp \d+ · ", plan(*shlex.split(search)[1:], "--search-options", "none").out)
-    fewest = plan(*shlex.split(gpus)[1:], "--search-options", "none").out
+    assert re.match(r"tp \d+ · ", plan(*shlex.split(search)[1:], *quick).out)
+    fewest = plan(*shlex.split(gpus)[1:], *quick[:-2]).out
     assert re.match(r"\d+ GPUs are the fewest that end the run in time: in ", fewest)
     words = shlex.split(check)[1:]
-    given = plan("check", "--time-limit", "3", *words[1:]).out
+    given = plan("check", "--time-limit", "0.3", *words[1:]).out
     assert given.startswith("It runs and fits: ")
     assert max(len(line) for line in outcome.out.splitlines()) <= 80
 
@@ -251,7 +259,7 @@ def test_the_doctor_says_what_an_extra_would_bring(library: str, monkeypatch: py
     assert re.search(rf"ok +{library} +not installed: only ", outcome.out)
 
 
-def test_the_doctor_compares_a_checkout(tmp_path: Path):
+def test_the_doctor_compares_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     outcome = plan("doctor", "--runtime-path", tmp_path)
     assert outcome.code == 2
     assert "no megatron/training/arguments.py" in " ".join(outcome.out.split())
@@ -263,6 +271,7 @@ def test_the_doctor_compares_a_checkout(tmp_path: Path):
     assert "does not know" in outcome.out
     assert "--num-layers," not in outcome.out
     source.write_text("def broken(:\n")
+    monkeypatch.setattr(runtime_doctor, "_emitted_flags", lambda _: frozenset({"--num-layers"}))
     assert plan("doctor", "--runtime-path", tmp_path).code == 2
 
 
@@ -371,7 +380,7 @@ def test_a_template_and_a_model_exclude_each_other():
         *(("catalog", "gpus", name) for name in gpu_names()),
         ("catalog", "models", "deepseek-v3"),
         ("doctor",),
-        ("search", *with_value(TINY, "--model", "qwen3-30b-a3b"), "--fix", "pp=1", "--top", "100"),
+        ("search", *with_value(TINY, "--model", "qwen3-30b-a3b"), *FEW, "--top", "100"),
         ("search", *with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")),
         ("estimate", *LLAMA, "--layout", "tp=2,pp=16,vpp=5,sp=true,mbs=2,offload=0.5"),
     ],
@@ -416,8 +425,9 @@ def calibrated_run(folder: Path) -> tuple[str | Path, ...]:
 def test_the_keys_of_json_are_frozen(tmp_path: Path):
     """Public: a key is never renamed or removed within a schema version."""
     infeasible = with_value(LLAMA, "--cluster", "1x8:a100-sxm-40gb")
-    moe = (*with_value(TINY, "--model", "deepseek-v2-lite"), "--fix", "tp=1", "--fix", "pp=1")
-    held, safe = (*LLAMA, "--fix", "tp=4", "--fix", "pp=4"), ("--search-options", "safe", "--json")
+    moe = (*with_value(TINY, "--model", "deepseek-v2-lite"), *FEW, "--fix", "ep=8")
+    held = (*LLAMA, "--fix", "tp=4", "--fix", "pp=4", "--fix", "micro_batch_size=1")
+    safe = ("--search-options", "safe", "--json")
     layout = "pp=8,dp=1,recompute=full"
     runs = sample(tmp_path / "runs.jsonl")
     documents = {

@@ -9,7 +9,7 @@ from tests.e2e.command import TINY, plan, refused, with_value
 SHORT = tuple(word for word in TINY if word not in ("--seq-length", "1024"))
 LONG = (
     *("search", "--model", "llama3.1-8b", "--cluster", "1x8:h100-sxm", "--runtime", "deepspeed"),
-    *("--objective", "context", "--global-batch-size", "1"),
+    *("--objective", "context", "--global-batch-size", "1", "--fix", "pp=1", "--fix", "tp=1"),
 )
 
 
@@ -65,9 +65,9 @@ def test_what_means_nothing_is_refused(arguments, words):
 
 
 def test_a_length_that_is_given_is_where_the_search_begins():
-    one = ("--cluster", "1x1:h100-sxm")
+    one, held = ("--cluster", "1x1:h100-sxm"), ("--objective", "context", "--fix", "offload=0")
     short, given = (
-        plan("search", *words, "--objective", "context", "--json").json["certificate"]["objective"]
+        plan("search", *words, *held, "--json").json["certificate"]["objective"]
         for words in (with_value(SHORT, *one), with_value(TINY, *one))
     )
     assert given["value"] == pytest.approx(short["value"], rel=1 / 64)

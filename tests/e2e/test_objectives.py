@@ -17,9 +17,9 @@ def rented(tmp_path: Path) -> tuple[str, ...]:
     path = tmp_path / "rented.yaml"
     path.write_text(
         "name: rented\ncurrency: EUR\ngroups:\n"
-        "  - {gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8, price_per_gpu_hour: 2.5}\n"
+        "  - {gpu: h100-sxm, num_nodes: 2, gpus_per_node: 4, price_per_gpu_hour: 2.5}\n"
     )
-    return with_value(with_value(TINY, "--cluster", str(path)), "--global-batch-size", "16")
+    return with_value(TINY, "--cluster", str(path))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def rented(tmp_path: Path) -> tuple[str, ...]:
         (("--objective", "cost"), "EUR for one step on"),
         (("--objective", "cost", *TOKENS), "EUR for the whole run on"),
         (("--objective", "energy", *TOKENS), "kWh for the whole run on"),
-        (("--objective", "gpus", *TOKENS, "--deadline", "2w"), "8 GPUs are the fewest"),
+        (("--objective", "gpus", *TOKENS, "--deadline", "2w"), "4 GPUs are the fewest"),
     ],
     ids=" ".join,
 )
@@ -53,7 +53,7 @@ def test_the_document_says_what_was_proved_in_the_unit_of_the_objective(rented, 
     objective = certificate["objective"]
     assert (objective["name"], objective["unit"], objective["per"]) == ("cost", "EUR", "run")
     assert objective["lower_bound"] == objective["value"] > 0
-    assert [one["num_gpus"] for one in objective["tried"]] == [8, 16]
+    assert [one["num_gpus"] for one in objective["tried"]] == [4, 8]
     assert certificate["optimal"] is True
     step = outcome.json["best"]["estimate"]["step_time_s"]
     assert certificate["lower_bound_s"] <= step
@@ -80,7 +80,7 @@ def test_the_fastest_step_of_slow_islands_is_on_one_of_them(tmp_path):
     folder = tmp_path / "launch"
     assert plan("export", path, "--launcher", "torchrun", "--output-dir", folder).code == 0
     assert "--nnodes 1" in (folder / "run.sh").read_text()
-    every = plan("search", *job, "--all-nodes", "--time-limit", "3")
+    every = plan("search", *job, "--all-nodes", "--fix", "pp=1", "--time-limit", "3")
     assert "8 x h100-sxm + 8 x h100-sxm" in every.out
     assert "GPUs are" not in every.out
 
@@ -146,7 +146,7 @@ def test_choices_between_two_objectives_are_a_table_and_a_document(rented):
     assert document["schema"] == "trainplan/pareto/v1"
     assert [one["name"] for one in document["objectives"]] == ["cost", "time"]
     assert document["complete"] is True
-    assert document["sizes"] == [8, 16]
+    assert document["sizes"] == [4, 8]
     for point in document["points"]:
         assert sorted(point) == ["estimate", "layout", "num_gpus", "values"]
         assert point["values"][1] == point["estimate"]["step_time_s"]
@@ -192,7 +192,7 @@ def test_what_cannot_be_asked_is_refused_with_what_to_do(arguments, words):
 def test_without_a_deadline_the_fewest_gpus_are_those_that_hold_the_job(rented, run):
     outcome = plan("search", *rented, "--objective", "gpus", *run)
     lines = outcome.out.splitlines()
-    assert lines[0] == "8 GPUs are the fewest on which the job fits, in whole nodes; proved"
+    assert lines[0] == "4 GPUs are the fewest on which the job fits, in whole nodes; proved"
     assert lines[1].startswith("tp ")
     assert "certificate" in plan("search", *rented, "--objective", "gpus", *run, "--json").json
 

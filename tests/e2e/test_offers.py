@@ -9,7 +9,8 @@ from tests.e2e.command import TINY, plan, refused
 
 PLACE = TINY.index("--cluster")
 JOB = (*TINY[:PLACE], *TINY[PLACE + 2 :])
-COST = ("--objective", "cost", "--search-options", "none", "--fix", "stages=even")
+FEW = ("--fix", "stages=even", "--fix", "pp=1", "--fix", "recompute=none")
+COST = ("--objective", "cost", "--search-options", "none", *FEW)
 GIVEN = {
     "near": ("2x4:h100-sxm", 3.5),
     "far": ("1x8:a100-sxm-80gb", 1.25),

@@ -61,12 +61,13 @@ def test_a_wrong_optimizer_is_one_line(text, says):
 
 def test_muon_is_planned_and_exported(tmp_path: Path):
     path = tmp_path / "plan.json"
-    wanted = (*with_value(LLAMA, "--model", "llama3-8b"), "--optimizer", "muon")
-    layout = "tp=2,dp=32,sequence_parallel=true,zero_stage=1"
+    job = with_value(with_value(LLAMA, "--model", "llama3-8b"), "--cluster", "2x8:h100-sxm")
+    wanted = (*job, "--optimizer", "muon")
+    layout = "tp=2,dp=8,sequence_parallel=true,zero_stage=1"
     found = plan("search", *wanted, "--fix", "tp=2", "--fix", "pp=1", "--output", path, "--json")
     assert found.code == 0, found.err
     assert plan("explain", path).code == 0, "no setting of AdamW's is offered"
-    assert plan("sweep", path, "--vary", "gpus=64,128").code == 0
+    assert plan("sweep", path, "--vary", "gpus=16,32").code == 0
     out = tmp_path / "launch"
     assert plan("export", path, "--output-dir", out).code == 0
     scripts = "".join(one.read_text() for one in out.iterdir() if one.is_file())

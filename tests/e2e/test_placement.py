@@ -27,7 +27,7 @@ def cluster_file(folder: Path, nodes: str = ", ".join(NAMES), slow: float = 2.0)
 
 
 def searched(folder: Path, *more: str | Path) -> Outcome:
-    fixed = ("--fix", "pp=2", "--fix", "tp=1", "--fix", "vpp=1")
+    fixed = ("--fix", "pp=2", "--fix", "tp=1", "--fix", "vpp=1", "--fix", "recompute=none")
     return plan("search", *JOB, "--cluster", cluster_file(folder), *fixed, *more)
 
 

@@ -10,7 +10,7 @@ from trainplan.cli.options.names import SAVED, TAKEN
 from trainplan.planner.replan import Replan, Saved
 
 TIMES = ("--since-save", "12m", "--restart", "10m", "--repair", "2h")
-QUICK = ("--search-options", "none", "--top", "3")
+QUICK = ("--search-options", "none", "--top", "3", "--fix", "stages=even", "--slack", "0")
 
 
 @pytest.fixture(scope="module")

@@ -221,7 +221,7 @@ def test_an_unknown_tool_is_an_error_of_the_protocol():
 
 def test_nothing_fits_is_an_answer():
     job = {**JOB, "model": "llama3-70b", "cluster": "1x1:l4"}
-    found = ask("search", {**job, "time_limit": 2})
+    found = ask("search", {**job, "time_limit": 0.3})
     assert not found.is_error
     assert found.structured_content["schema"] == "trainplan/infeasible/v1"
 
@@ -247,7 +247,7 @@ def test_lengths_may_be_counts():
 def test_a_launch_finds_the_files_that_are_given_beside_it():
     deepspeed = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
     script = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config ds.json"
-    arguments = {"script": script, "model": "gpt2", "seq_length": 1024, "time_limit": 1}
+    arguments = {"script": script, "model": "gpt2", "seq_length": 1024, "time_limit": 0.1}
     files = {"ds.json": json.dumps({**deepspeed, "bf16": {"enabled": True}})}
     found = ask("check", {**arguments, "global_batch_size": 8, "files": files})
     assert found.structured_content["layout"]["zero_stage"] == 2
@@ -283,7 +283,8 @@ async def _session(folder):
 
         gpus = await ask_for("catalog", kind="gpus", parts=["gpus"])
         gpu = next(name for name in gpus["gpus"] if name.startswith("h100-sxm"))
-        await ask_for("search", **{**JOB, "cluster": f"1x8:{gpu}"})
+        few = ["pp=1", "recompute=none"]
+        await ask_for("search", **{**JOB, "fix": few, "cluster": f"1x8:{gpu}"})
         reasons = await ask_for("why_not", plan="plan-1", layout="tp=4")
         swept = await ask_for("sweep", plan="plan-1", vary=["gpus=2,8"])
         launch = await ask_for("export", plan="plan-1")
@@ -312,7 +313,7 @@ def test_an_agent_goes_from_a_search_to_files_that_start_the_training(tmp_path):
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     unset = subprocess.run(["bash", script], check=False, capture_output=True, text=True)
     assert any(name in unset.stderr for name in launch["variables"])
-    checked = plan("check", script, "--cluster", "1x8:h100-sxm", "--time-limit", "1", "--json")
+    checked = plan("check", script, "--cluster", "1x8:h100-sxm", "--time-limit", "0.1", "--json")
     assert checked.json["layout"]["dp"] == 8
     for number, page in enumerate(pages):
         assert page["written"] == [str(folder / f"{number}.html")]

@@ -36,7 +36,7 @@ RUN = {
 """Of a calibration."""
 
 
-FEW = ("--fix", "pp=1", "--fix", "recompute=none", "--search-options", "none")
+FEW = ("--fix", "pp=1", "--fix", "recompute=none", "--fix", "cp=1", "--search-options", "none")
 
 
 def model(change):
@@ -71,7 +71,10 @@ CONTENTS = {
 KEPT_SHORT = {"time_limit": 0.1}
 ENGINE = '{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}'
 ARGUMENTS = {
-    "search": {**JOB, **KEPT_SHORT, "fix": ["pp=1", "recompute=none"], "packing": None},
+    "search": {
+        **{**JOB, **KEPT_SHORT, "packing": None, "search_options": "none"},
+        "fix": ["pp=1", "tp=1", "cp=1", "recompute=none"],
+    },
     "estimate": {**JOB, "layout": "tp=1"},
     "check": {"script": ON_TWO, "cluster": "1x2:h100-sxm", **KEPT_SHORT},
     "explain": {"time_limit": 0.01},
