@@ -58,8 +58,7 @@ coverage: $(VENV)/.coverage
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/mypy tests/unit/planner/test_typed_api.py tests/unit/cli/python/test_typed.py
+	$(BIN)/mypy -p trainplan -m tests.unit.planner.test_typed_api -m tests.unit.cli.python.test_typed
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python .ci/house.py
 	$(BIN)/python docs/generator/generate.py --check

@@ -23,8 +23,8 @@ from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.uncertainty import FIT_CHANCE
 from trainplan.costmodel.validate.memory_scores import Verdicts
-from trainplan.costmodel.validate.scores import Scores, scores, worst
-from trainplan.costmodel.validate.steps import GROUPINGS, errors, errors_by
+from trainplan.costmodel.validate.scores import Scores, headline, worst
+from trainplan.costmodel.validate.steps import GROUPINGS, errors, errors_by, timed_rows
 
 HEAD = "<!-- Written by docs/generator/accuracy.py (`make accuracy`): edit that, not this file. -->"
 WORST = 15
@@ -56,7 +56,8 @@ def page(findings: Findings) -> str:
 
 def _opening(findings: Findings) -> str:
     text = accuracy_left_out.headline_text(findings.scores.rows, findings.left_out_rows)
-    whole = scores(findings.predictions, everything=True).headline
+    rows = timed_rows(findings.predictions, everything=True)
+    whole = headline(rows, len(rows))
     assert whole
     return f"""\
 # How accurate the estimates are
