@@ -180,7 +180,7 @@ class _Search:
             both[:, : few.shape[1]] = few[rows]
             both[:, -1] = more[places]
             found.append(np.sort(both, axis=1))
-        return np.unique(np.concatenate(found), axis=0), whole
+        return _distinct(np.concatenate(found))[0], whole
 
     def priced(self, sets: IntMatrix) -> _Level:
         """Sets with their layouts; those that are illegal take infinite memory."""
@@ -188,10 +188,10 @@ class _Search:
         used, seconds = np.full((2, len(sets)), np.inf)
         fits, share = np.zeros(len(sets), dtype=bool), table.offload_optimizer.copy()
         settings = np.where([*(bool(one.options) for one in self.moves), False], 1, 0)[sets]
-        some, group = np.unique(np.where(settings, sets, -1), axis=0, return_inverse=True)
+        some, group = _distinct(np.where(settings, sets, -1))
         for number, places in enumerate(some):
             case = replace(self.case, job=self._job(places))
-            rows = np.flatnonzero(possible & (group.ravel() == number))
+            rows = np.flatnonzero(possible & (group == number))
             try:
                 on = case.context
             except PlanError:
@@ -223,8 +223,9 @@ class _Search:
         for name, field in FIELDS.items():
             columns[name] = np.empty(len(sets), field.codec.dtype)
             columns[name].fill(self.own[name])
+        width = sets.shape[1]  # of which a move fills one place at most
         for place, move in enumerate(self.moves):
-            rows = (sets == place).any(axis=1)
+            rows = np.flatnonzero(sets == place) // width
             for name, code in move.columns.items():
                 columns[name][rows] = code
         interleaved = np.where(columns["vpp"] > 1, PLAIN[1], PLAIN[0])
@@ -282,6 +283,15 @@ class _Search:
     def _job(self, places: IntColumn) -> Job:
         options = [option for one in self._of(places) for option in one.options.items()]
         return with_options(self.case.job, dict(options))
+
+
+def _distinct(sets: IntMatrix) -> tuple[IntMatrix, IntColumn]:
+    """The rows of a matrix in order, each once, and the place there of every row."""
+    order = np.lexsort(sets.T[::-1].astype(np.int16))  # of so many bits each column is sorted fast
+    rows, place = sets[order], np.empty(len(sets), dtype=np.int64)
+    new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
+    place[order] = np.cumsum(new) - 1
+    return rows[new], place
 
 
 def _limit(case: Case) -> float:

@@ -136,6 +136,7 @@ def assert_legal(small, found, memory):
     assert not any(rule.broken(small.job, found.table).any() for rule in small.rules)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("share", some_cases(SHARES, 2))
 def test_the_best_split_of_all_layouts_with_chunks_alike_is_found_and_proved(small, share):
     memory = small.memory(share)

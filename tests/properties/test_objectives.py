@@ -90,6 +90,7 @@ def everything(priced_job):
     return {case: Everything(priced_job(case)) for case in [*CASES, MOE, TINY, SHORT, ONE_GPU]}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [*CASES, MOE])
 @pytest.mark.parametrize("name", ["cost", "energy"])
 def test_no_layout_of_any_size_is_cheaper_or_thriftier_than_the_answer(
@@ -103,6 +104,7 @@ def test_no_layout_of_any_size_is_cheaper_or_thriftier_than_the_answer(
     assert [one.num_gpus for one in target.tried] == sorted({one.num_gpus for one in target.tried})
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [*CASES, MOE])
 @pytest.mark.parametrize("slack", [0.0, 0.3])
 def test_no_layout_within_the_slack_has_more_headroom(priced_job, everything, case, slack):
@@ -121,6 +123,7 @@ def test_no_layout_within_the_slack_has_more_headroom(priced_job, everything, ca
     assert plan.certificate.optimal
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [*CASES, MOE])
 @pytest.mark.parametrize("slack", [0.02, 0.3])
 def test_the_answer_is_the_simplest_within_the_slack_and_the_proof_of_the_fastest(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.budgets import Steps
 from tests.fractions import with_every_fraction
-from tests.grids import EXACT, some_cases
+from tests.grids import EXACT, number, some_cases
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import context_for
@@ -86,6 +86,7 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     assert_best_of_all(job, memory_gib)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("memory_gib", [80, 6, 3, 2.2])
 @pytest.mark.parametrize("liger", [None, "0.6"])
 def test_long_sequences_are_tiled_where_brute_force_tiles_them(make_job, liger, memory_gib):
@@ -196,6 +197,9 @@ def test_products_in_low_precision_change_no_proof(make_job, case, precision, op
 
 
 best_of = cache(partial(search, options=SearchOptions(**EXACT)))
+PLAIN = SearchOptions(**EXACT, search_options="none")
+"""Under the settings of the job alone."""
+plain_best_of = cache(partial(search, options=PLAIN))
 
 
 @lru_cache(maxsize=1)
@@ -256,11 +260,11 @@ def test_the_certificate_adds_up(make_job, model, cluster, batch):
 
 def test_a_search_cut_short_says_so_and_its_bound_still_holds(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 64, 4096)
-    whole = best_of(job)
+    whole = plain_best_of(job)
     gaps = []
-    for steps in range(1, 12):
+    for steps in range(1, 12, number(2, by_night=1)):
         try:
-            cut = search(job, SearchOptions(**EXACT), budget=Steps(steps))
+            cut = search(job, PLAIN, budget=Steps(steps))
         except SpecError as error:
             assert "raise --time-limit" in str(error)
             assert not gaps, "an answer once found stays found"
@@ -324,7 +328,7 @@ def test_the_same_job_gives_the_same_plan_twice(make_job):
 @given(data=st.data())
 def test_no_legal_layout_that_fits_beats_the_answer(make_job, data):
     job = make_job("llama3-8b", "2x8:h100-sxm", 64, 4096)
-    plan = best_of(job)
+    plan = plain_best_of(job)
     draw = data.draw
     tp, pp, cp = (draw(st.sampled_from([1, 2, 4, 8])) for _ in range(3))
     vpp = draw(st.sampled_from([1, 2, 4])) if pp > 1 else 1
@@ -383,11 +387,11 @@ def test_a_choice_of_the_user_is_kept(make_job, text, excluded):
     job = make_job("small-dense", "1x8:h100-sxm", 16)
     choice = parse_choice(text, excluded=excluded)
     options = {"exclude" if excluded else "fix": (choice,)}
-    plan = search(job, SearchOptions(**EXACT, **options))
+    plan = search(job, PLAIN.model_copy(update=options))
     column = LayoutTable.of([c.layout for c in plan.candidates])
     same = getattr(column, choice.field) == choice.value
     assert not same.any() if excluded else same.all()
-    assert plan.best.estimate.step_time_s >= best_of(job).best.estimate.step_time_s
+    assert plan.best.estimate.step_time_s >= plain_best_of(job).best.estimate.step_time_s
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_a_point_is_the_search_of_its_job(case):
 @pytest.mark.parametrize("text", ["memory_gib=1..16", "nic=0.25..4"])
 def test_more_memory_and_bandwidth_never_slow_the_best_plan(make_job, model, text):
     job = make_job(model, "2x2:h100-sxm", 16, 2048)
-    fix = (parse_choice("cp=1", excluded=False),)
+    held = ("cp=1", "stages=even")  # of splits: properties/test_free_splits
+    fix = tuple(parse_choice(one, excluded=False) for one in held)
     found = points(Case(job, SearchOptions(search_options="none", slack=0.0, fix=fix)), text)
     speeds = [point.tokens_per_s or 0.0 for point in found]
     assert speeds == pytest.approx(sorted(speeds), rel=1e-12)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
+from tests.grids import number
 from tests.unit.planner.evidence.test_evidence import JOB, run
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration.machine import NOTHING, machine_for
@@ -85,7 +86,7 @@ def test_a_rule_is_broken_exactly_where_the_text_is_beyond(
     job = make_job(model, cluster, 64)
     on, table = Setup.of(job), legal_table(job, 300, seed=3)
     broken = np.any([rule.broken(job, table) for rule in trusted_rules(job, known)], axis=0)
-    for i in range(0, len(table), 3):
+    for i in range(0, len(table), number(8, by_night=3)):
         row = Rows(on, LayoutTable.of([table.row(i)]))
         assert broken[i] == bool(known.beyond(row)) == (not known.inside(row)[0])
     assert broken.tolist() == (~known.inside(Rows(on, table))).tolist()
@@ -182,7 +183,7 @@ def test_settings_that_no_run_had_are_not_searched_and_hide_no_others(make_job):
         update={"runtime": "megatron-bridge"}
     )
     flat = tuple(parse_choice(one, excluded=False) for one in ONE_COPY)
-    free = search(job, SearchOptions(fix=flat, slack=0.0))
+    free = search(job, SearchOptions(fix=flat, slack=0.0, only_answer=True))
     assert free.job.options.cuda_graph is not None
     found = search(job, SearchOptions(fix=flat, trusted=True))
     assert found.job.options.cuda_graph is None
@@ -383,7 +384,9 @@ def test_a_pipeline_of_measured_degrees_may_have_too_many_stages_in_all():
 def test_the_longest_measured_sequence_is_stopped_by_what_was_measured(make_job):
     """More tokens are better: what `--trusted` leaves of them is its price."""
     job = make_job("llama3-8b", "1x8:h100-sxm", 8, 4096)
-    flat = (parse_choice("pp=1", excluded=False), parse_choice("tp=1", excluded=False))
+    flat = tuple(
+        parse_choice(one, excluded=False) for one in ("pp=1", "tp=1", "micro_batch_size=1")
+    )
     held = SearchOptions(objective="context", trusted=True, search_options="none", fix=flat)
     target = (plan := search(job, held)).certificate.objective
     assert target.limit == "what was measured"

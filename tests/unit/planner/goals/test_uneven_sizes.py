@@ -17,7 +17,9 @@ from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
-PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
+PIPELINE = tuple(
+    parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1", "cp=1", "offload=0")
+)
 Plain = partial(SearchOptions, search_options="none", slack=0.0)
 """Settings are searched by other tests: here are sizes and stages."""
 EVEN = (*PIPELINE, parse_choice("stages=even", excluded=False))

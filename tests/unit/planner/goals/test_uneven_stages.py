@@ -36,7 +36,7 @@ FOUR_BY_TWENTY = tuple(
 )
 Plain = partial(SearchOptions, search_options="none")
 """Settings are searched by other tests: here are stages."""
-PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))
+PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1", "offload=0"))
 
 
 def test_stages_follow_the_work_where_the_head_is_heavy(job):
@@ -88,13 +88,13 @@ class Request(Steps):
 
 def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
     job = make_job("llama3-8b", "1x8:h100-sxm", 16, 4096)
-    held = Plain(slack=0.0)
-    whole = search(job, held)
+    wanted = Plain(slack=0.0, fix=held("cp=1", "offload=0"))
+    whole = search(job, wanted)
     plans = {}
 
     def proved(calls):
         try:
-            plans[calls] = search(job, held, Request(calls))
+            plans[calls] = search(job, wanted, Request(calls))
         except SpecError:  # too early for any answer
             return False
         return plans[calls].certificate.optimal
@@ -281,7 +281,7 @@ def test_where_no_even_stages_fit_uneven_ones_are_an_answer(job):
 
 def test_no_layer_moved_makes_an_answer_with_chunks_faster(make_job):
     job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
-    plan = search(job, SearchOptions(top=1, fix=FOUR_BY_TWENTY, slack=0))
+    plan = search(job, Plain(top=1, fix=FOUR_BY_TWENTY, slack=0))
     layout, proof = plan.best.layout, plan.certificate
     stages = [stage.layers for stage in layout.stages]
     assert max(stages) - min(stages[1:-1]) == 1
