@@ -55,19 +55,37 @@ def follow(folder, file):
     path.write_text(text, "utf-8")
 
 
-def consistency(folder):
-    """What the tests of axes say in a copy of the tree, of the new axis and of all together."""
+@pytest.fixture(scope="module", name="run")
+def _run(copy):
+    """Run a command line in the copy, in a fork of one process: its exit code and its lines."""
+    paths = os.pathsep.join((str(copy / ".editable"), str(copy)))
+    output = copy / "output.txt"
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("forks.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": paths},
+    ) as forks:
+
+        def run(*words):
+            forks.stdin.write(json.dumps([str(output), *words]) + "\n")
+            forks.stdin.flush()
+            return int(forks.stdout.readline()), output.read_text("utf-8")
+
+        yield run
+        forks.stdin.close()
+
+
+@pytest.fixture(scope="module", name="consistency")
+def _consistency(run):
+    """What the tests of axes find in the copy, of the new axis and of all together."""
     chosen = f"{NAME} or together or varies or somewhere"
     options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-k", chosen, "tests/architecture/test_axes.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(folder / ".editable"), str(folder)))},
-        check=False,
-    )
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of what forks.py imports
+    words = ["pytest", *options, "-k", chosen, "tests/architecture/test_axes.py"]
+    return lambda: run(*words)
 
 
 @pytest.fixture(scope="module", name="copy")
@@ -86,6 +104,7 @@ def _copy(tmp_path_factory):
         shutil.copy2(ROOT / name, folder / name)
     for file in FILES:
         follow(folder, file)
+    (folder / "search.py").write_text(SEARCH, "utf-8")
     return folder
 
 
@@ -93,37 +112,35 @@ def test_the_page_touches_at_most_six_files():
     assert len(FILES) <= 6
 
 
-def test_an_axis_is_added_as_the_page_says(copy):
-    done = consistency(copy)
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"(\d+) passed", done.stdout)
+def test_an_axis_is_added_as_the_page_says(consistency):
+    code, lines = consistency()
+    assert code == 0, lines
+    assert re.search(r"(\d+) passed", lines)
 
 
-def searched(folder):
-    """A plan in a copy of the tree, with the axis at one of its values; null: there is none."""
-    env = os.environ | {"PYTHONPATH": str(folder / ".editable")}
-    done = subprocess.run(
-        (sys.executable, "-c", SEARCH),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=env,
-        check=False,
-    )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout)
+@pytest.fixture(scope="module", name="searched")
+def _searched(run):
+    """Search for a plan in the copy, with the axis at one of its values; null: there is none."""
+
+    def searched():
+        code, lines = run("search.py")
+        assert code == 0, lines
+        return json.loads(lines)
+
+    return searched
 
 
-def test_an_axis_that_is_tried_is_searched(copy):
+def test_an_axis_that_is_tried_is_searched(copy, consistency, searched):
     """The one word of the page makes it a column of the search, with no other edit."""
     path = copy / AXIS
     held = path.read_text("utf-8")
     tried = re.sub(r"^    search=Held\(\n.*?^    \),\n", f"    {TRIED}\n", held, flags=re.M | re.S)
-    assert searched(copy) is None
+    assert searched() is None
     try:
         path.write_text(tried.replace("Held", "Tried"), "utf-8")
-        assert consistency(copy).returncode == 0
-        answer = searched(copy)
+        code, lines = consistency()
+        assert code == 0, lines
+        answer = searched()
     finally:
         path.write_text(held, "utf-8")
     assert answer["best"]["layout"][NAME] == 8
@@ -131,7 +148,7 @@ def test_an_axis_that_is_tried_is_searched(copy):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_edit_that_is_left_out_is_told(copy, file):
+def test_an_edit_that_is_left_out_is_told(copy, consistency, file):
     path = copy / file
     kept = path.read_text("utf-8")
     original = ROOT / file
@@ -140,12 +157,12 @@ def test_an_edit_that_is_left_out_is_told(copy, file):
             shutil.copy2(original, path)
         else:
             path.unlink()
-        done = consistency(copy)
+        code, lines = consistency()
     finally:
         path.write_text(kept, "utf-8")
-    assert done.returncode != 0
+    assert code != 0
     named = {
         "costmodel/traffic/data_parallel.py": f"no formula and no rule reads {NAME}",
         AXIS: "No module named 'trainplan.costmodel.axes.sync_period'",
     }
-    assert named.get(file, file) in done.stdout, done.stdout
+    assert named.get(file, file) in lines, lines

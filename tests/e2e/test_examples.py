@@ -28,7 +28,7 @@ def environment(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / ".editable"),
-        "LIMIT": "" if full else "--time-limit 3",
+        "LIMIT": "" if full else "--time-limit 1",
         "WORKERS": "" if full else "--workers 1",
     }
 

@@ -11,11 +11,13 @@ import statistics
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import plan, plan_process
+from tests.e2e.command import plan
 from tests.grids import number
+from trainplan.cli.files import measuring
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.profiler.bench.optimizer import running
 
@@ -24,6 +26,8 @@ from tests.oracles.decoder import Decoder  # noqa: E402
 from tests.oracles.live_bytes import saved_bytes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 REPEATS = number(3, by_night=5)
 MEASURED = ("memory", "layer", "gemm", "attention", "embedding", "head", "optimizer", "stream")
 """What a step of one process consists of."""
@@ -71,14 +75,18 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    """A quick profile of one process of one thread."""
+    """A quick profile of one process of one thread, in the items and sizes of `plan profile`."""
     path = tmp_path_factory.mktemp("machine") / "profile.json"
-    outcome = plan_process(
-        *("profile", "--quick", "--nproc-per-node", "1", "--output", path),
-        *("--runtime", "torch-eager"),
-        *(word for item in MEASURED for word in ("--only", item)),
-        **{**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    folders = [str(ROOT / ".editable"), str(HERE), os.environ.get("PYTHONPATH", "")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, folders)))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr(measuring, "run", partial(measuring.run, module="profiler_sooner"))
+        outcome = plan(
+            *("profile", "--quick", "--nproc-per-node", "1", "--output", path),
+            *("--runtime", "torch-eager"),
+            *(word for item in MEASURED for word in ("--only", item)),
+        )
     assert outcome.code == 0, outcome.err
     return path
 
