@@ -16,7 +16,7 @@ LAYOUT = ("--layout", "ep=8,dp=8,mbs=1")
 
 def test_a_reserve_is_told_with_its_price_and_kept_in_the_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    held = ("--fix", "pp=1", "--fix", "cp=1")
+    held = ("--fix", "pp=1", "--fix", "cp=1", "--fix", "tp=1", "--fix", "recompute=none")
     outcome = plan("search", *TINY, *held, "--reserve", "60GiB", "--output", path)
     assert outcome.code == 0
     words = " ".join(outcome.out.split())

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.command import Outcome, plan, refused
+from tests.grids import number
 from trainplan.costmodel.schedules import SCHEDULES
 
 SIZES = ("--pp", "4", "--num-microbatches", "8")
@@ -194,7 +195,7 @@ FLAGS = st.sampled_from(["--split-backward", "--json", "--placement=v", "--place
 KINDS = st.sampled_from([*SCHEDULES, "all", "zb"])
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=number(75, 150), suppress_health_check=[HealthCheck.too_slow])
 @given(KINDS, st.dictionaries(OPTIONS, NUMBERS, max_size=4), st.lists(FLAGS, max_size=2))
 def test_any_options_are_answered_or_refused(kind: str, stated: dict[str, str], flags: list[str]):
     sizes = {"--pp": "4", "--num-microbatches": "8", **stated}

@@ -15,6 +15,7 @@ from trainplan.cli.blocks import shown
 from trainplan.cli.terminal.text import NARROWEST, WIDEST
 
 QUICK = ("--search-options", "none")
+EVEN = ("--fix", "stages=even", "--slack", "0")
 FEW = ("--fix", "pp=1", "--fix", "tp=1", "--fix", "recompute=none", "--fix", "cp=1")
 """Of those whose pages are alike."""
 HIDDEN = "not shown for lack of room"
@@ -33,7 +34,7 @@ def pages(tmp_path_factory):
     moe = with_value(with_value(TINY, "--model", "qwen3-30b-a3b"), "--global-batch-size", "64")
     wanted = (
         ("search", *SMALLER, *QUICK, "--output", made),
-        ("search", *SMALLER, *QUICK, "--fix", "tp=2", "--tokens", "15T", "--output", other),
+        ("search", *SMALLER, *QUICK, "--fix", "tp=2", *EVEN, "--tokens", "15T", "--output", other),
         ("search", *moe, *QUICK, *FEW, "--top", "30"),
         ("search", *with_value(SMALLER, "--cluster", "1x1:a100-sxm-40gb"), *QUICK),
         ("search", *TINY, *QUICK, *FEW, "--pareto", "time,memory"),

@@ -26,11 +26,15 @@ CPU = ROOT / "tests/replay/cpu_two_processes.json"
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
 
+FEW = (*TINY, "--fix", "pp=1", "--fix", "cp=1", "--fix", "recompute=none")
+"""The job, searched among few layouts."""
+
+
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bytes]:
     """The page of a plan, and the plan as it is written."""
     made = tmp_path_factory.mktemp("tiny") / "plan.json"
-    outcome = plan("search", *TINY, "--output", made)
+    outcome = plan("search", *FEW, "--output", made)
     assert outcome.code == 0
     return outcome.out, made.read_bytes()
 
@@ -87,14 +91,14 @@ def test_an_edited_plan_with_an_illegal_layout_is_refused(tmp_path: Path, made: 
 def test_nothing_is_replaced_without_force(tmp_path: Path, made: Path):
     launch = tmp_path / "launch"
     before = made.read_bytes()
-    refused(plan("search", *TINY, "--output", made), "--force")
+    refused(plan("search", *FEW, "--output", made), "--force")
     assert made.read_bytes() == before
     launch.mkdir()
     (launch / "mine").write_text("keep")
     refused(plan("export", made, "--output-dir", launch), "--force")
     assert plan("export", made, "--output-dir", launch, "--force").code == 0
     assert sorted(path.name for path in launch.iterdir()) == ["mine", "plan.json", "run.sh"]
-    assert plan("search", *TINY, "--output", made, "--force").code == 0
+    assert plan("search", *FEW, "--output", made, "--force").code == 0
 
 
 def test_another_launcher_s_script_does_not_stay_beside_the_new_plan(tmp_path: Path, made: Path):
@@ -158,7 +162,7 @@ def test_a_plan_is_exported_for_its_own_runtime(
 
 def test_a_runtime_without_launch_files_is_not_called_unknown(tmp_path: Path):
     made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--runtime", "nemo", "--output", made).code == 0
+    assert plan("search", *FEW, "--runtime", "nemo", "--output", made).code == 0
     outcome = plan("export", made, "--output-dir", tmp_path / "launch")
     refused(outcome, "no launch files are written for nemo: `plan export` knows megatron-lm")
 
@@ -184,14 +188,14 @@ def test_a_missing_output_folder_is_refused_before_the_search(tmp_path: Path):
 
 def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path, made: Path):
     refused(plan("export", made, "--output-dir", made, "--force"), "is a file")
-    refused(plan("search", *TINY, "--output", tmp_path, "--force"), "is a folder")
+    refused(plan("search", *FEW, "--output", tmp_path, "--force"), "is a folder")
 
 
 @needs_user
 def test_a_read_only_folder_is_refused_and_stays_empty(tmp_path: Path):
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o555)
-    refused(plan("search", *TINY, "--output", folder / "plan.json"), "read-only")
+    refused(plan("search", *FEW, "--output", folder / "plan.json"), "read-only")
     assert list(folder.iterdir()) == []
 
 
@@ -207,7 +211,7 @@ def test_an_answer_that_cannot_be_written_is_shown_all_the_same(
 
     made, shown = tmp_path / "plan.json", searched[1].decode() if as_json else searched[0]
     monkeypatch.setattr(Path, "replace", fail)
-    outcome = plan("search", *TINY, *as_json, "--output", made)
+    outcome = plan("search", *FEW, *as_json, "--output", made)
     assert outcome.code == 2
     assert outcome.out.splitlines()[:2] == shown.splitlines()[:2]
     assert outcome.err == f"plan: error: {made}: cannot be written: No space left on device\n"
@@ -225,7 +229,7 @@ def test_a_folder_that_goes_while_the_search_runs_costs_no_answer(
         check_model(job)
 
     monkeypatch.setattr("trainplan.planner.questions.best_plan.check_model", checked)
-    outcome = plan("search", *TINY, "--output", folder / "plan.json")
+    outcome = plan("search", *FEW, "--output", folder / "plan.json")
     assert outcome.code == 2
     assert outcome.out.startswith("tp 1 · pp 1")
     assert outcome.err.count("\n") == 1
@@ -239,7 +243,7 @@ def test_a_full_disk_is_told_before_the_search(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
     monkeypatch.setattr("trainplan.planner.questions.best_plan.check_model", None)
     made = tmp_path / "plan.json"
-    refused(plan("search", *TINY, "--output", made), f"{made}: cannot be written: No space left")
+    refused(plan("search", *FEW, "--output", made), f"{made}: cannot be written: No space left")
 
 
 def test_control_c_while_writing_leaves_nothing(

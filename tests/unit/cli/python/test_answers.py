@@ -300,7 +300,7 @@ def test_other_questions_answer_with_values_and_pages(found):
     assert "limit this plan" in str(tp.explain(found, time_limit=0.1))
     assert tp.why_not(found, "tp=8").verdict == "refused"
     assert [point.tokens_per_s > 0 for point in tp.sweep(found, "gpus=8").curves[0].points]
-    assert tp.pareto(MODEL, CLUSTER, **SIZES, fix=["tp=1", "cp=1"]).points
+    assert tp.pareto(MODEL, CLUSTER, **SIZES, fix=["tp=1", "cp=1", "pp=1"]).points
     launch = (
         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 "
         "--num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "

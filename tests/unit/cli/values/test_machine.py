@@ -270,7 +270,7 @@ def test_a_launch_is_priced_with_the_failures_that_are_stated(tmp_path: Path):
         "--micro-batch-size 1 --global-batch-size 64 --train-iters 10 --lr 1e-4 --mock-data "
         "--vocab-size 50257 --tokenizer-type NullTokenizer --save-interval 500 --save ckpt\n"
     )
-    options = ("check", str(script), "--time-limit", "1", "--json")
+    options = ("check", str(script), "--time-limit", "0.1", "--json")
     assert plan(*options).json["saves"] is None
     found = plan(*options, "--mtbf-node", "100d", "--checkpoint", "1GB/s").json["saves"]
     assert isinstance(found, dict)
