@@ -18,7 +18,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 SCALARS = st.builds(
     Scalars,
@@ -109,10 +109,11 @@ def test_the_order_of_runs_does_not_matter_to_the_speed(off, models, data):
 
 
 def test_a_search_on_a_calibrated_machine_stays_proven(job):
-    before = search(job)
+    plain = SearchOptions(search_options="none")
+    before = search(job, plain)
     measured = 1.3 * priced(job, LayoutTable.of([LAYOUT]), Scalars())[1][0]
     calibration = calibrate([Observation("run", "test", job, LAYOUT, float(measured))])
-    after = search(job, measured=Measured(calibration=calibration))
+    after = search(job, plain, measured=Measured(calibration=calibration))
     assert after.certificate.optimal
     assert after.best.layout == before.best.layout
     ratio = after.best.estimate.step_time_s / before.best.estimate.step_time_s

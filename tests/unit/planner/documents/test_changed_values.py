@@ -15,9 +15,9 @@ from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.space import parse_choice
 
 PLANS = (
-    ("llama3.2-1b", "1x8:h100-sxm", ("pp=2",)),
-    ("small-moe", "1x8:h100-sxm", ()),
-    ("llama3-8b", "1x4:a100-sxm-40gb", ("offload.optimizer=1",)),
+    ("llama3.2-1b", "1x8:h100-sxm", ("pp=2", "tp=1", "cp=1")),
+    ("small-moe", "1x8:h100-sxm", ("cp=1",)),
+    ("llama3-8b", "1x4:a100-sxm-40gb", ("offload.optimizer=1", "cp=1", "micro_batch_size=1")),
 )
 
 

@@ -21,7 +21,9 @@ from trainplan.planner.space import parse_choice
 
 @pytest.fixture(scope="module")
 def plan(make_job):
-    options = SearchOptions(slack=0.0, fix=(parse_choice("cp=1", excluded=False),))
+    options = SearchOptions(
+        slack=0.0, fix=tuple(parse_choice(one, excluded=False) for one in ("cp=1", "tp=1"))
+    )
     return search(make_job("small-moe", "1x4:h100-sxm", 16), options)
 
 

@@ -153,8 +153,8 @@ def test_a_spent_budget_leaves_prices_untried_but_keeps_the_layout(job, plan):
 
 def test_a_cluster_of_one_domain_has_no_nic_to_price(make_job):
     case = Case(make_job("small-dense", "1x8:h100-sxm"), SearchOptions())
-    found = search(case.job)
-    prices = shadow_prices(case, found.best.layout, found.best.estimate.step_time_s, Steps(0))
+    layout = Layout(dp=8)
+    prices = shadow_prices(case, layout, estimate(case.job, layout).step_time_s, Steps(0))
     nic = next(price for price in prices if price.change == "nic")
     assert nic.status == "impossible"
     assert "one scale-up domain" in nic.reason
