@@ -13,7 +13,7 @@ HELD = ("--fix", "tp=2", "--fix", "pp=1", "--fix", "cp=1", "--fix", "recompute=n
 def planned(request, tmp_path_factory):
     """A runtime's plan, and where it lies."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    options = ("--runtime", request.param, *HELD, "--output", path, "--json")
+    options = ("--runtime", request.param, *HELD, "--slack", "0", "--output", path, "--json")
     return plan("search", *SMALLER, *options).json, path
 
 
@@ -47,7 +47,7 @@ def test_a_launch_of_nodes_that_fail_is_read_with_the_saves_that_it_is_priced_wi
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text(json.dumps(found["cluster"]))
     read = plan(
-        "check", folder / "run.sh", "--cluster", cluster, "--time-limit", "1", "--json"
+        "check", folder / "run.sh", "--cluster", cluster, "--time-limit", "0.1", "--json"
     ).json
     assert read["saves"]["steps"] == read["saves"]["best_steps"] == steps
     assert read["saves"]["best"] == goodput

@@ -122,22 +122,24 @@ def outcomes(site):
     job = ("--model", "example-1b", "--cluster", "2x8:example-96gb", *batch)
     other = ("--model", "gpt2", "--cluster", "1x8:h100-sxm@our-node", *batch)
     measured = (site / "nccl.txt", "--gpu", "h100-sxm", "--output", site / "profile.json")
+    short = ("--time-limit", "0.1")
+    few = ("--fix", "pp=1", "--fix", "cp=1", "--search-options", "none")
     commands = {
         "help": ("--help",),
         "gpus": ("catalog", "gpus"),
         "gpu": ("catalog", "gpus", "example-96gb", "--json"),
         "hosts": ("catalog", "hosts", "--json"),
         "models": ("catalog", "models"),
-        "search": ("search", *job, "--fix", "pp=1", "--output", plan),
+        "search": ("search", *job, *few, "--output", plan),
         "export": ("export", plan, "--launcher", "pbs", "--output-dir", site / "launch"),
         "degrees": ("degrees", plan),
-        "optimizer": ("search", *other, "--optimizer", "lamb", "--fix", "pp=1", "--output", lamb),
+        "optimizer": ("search", *other, "--optimizer", "lamb", *few, "--output", lamb),
         "runtime": ("export", lamb, "--output-dir", site / "lamb"),
         "schedule": ("schedule", "--kind", "our-schedule", "--pp", "4", "--num-microbatches", "8"),
         "import": ("import", "our-tests", *measured),
         "simumax": ("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", site / "b200.json"),
         "format": ("import", "simumx", *measured),
-        "check": ("check", site / "run_lamb.sh", "--cluster", "1x8:h100-sxm"),
+        "check": ("check", site / "run_lamb.sh", "--cluster", "1x8:h100-sxm", *short),
         "falls": ("falls",),
         "breaks": ("breaks",),
         "mistyped": ("degree",),
