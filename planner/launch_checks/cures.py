@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, distinct
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts import FIELDS, LayoutTable, legal_rows
@@ -180,7 +180,9 @@ class _Search:
             both[:, : few.shape[1]] = few[rows]
             both[:, -1] = more[places]
             found.append(np.sort(both, axis=1))
-        return _distinct(np.concatenate(found))[0], whole
+        sets = np.concatenate(found)
+        rows, _ = distinct(*(sets + 1).T)
+        return sets[rows], whole
 
     def priced(self, sets: IntMatrix) -> _Level:
         """Sets with their layouts; those that are illegal take infinite memory."""
@@ -188,8 +190,9 @@ class _Search:
         used, seconds = np.full((2, len(sets)), np.inf)
         fits, share = np.zeros(len(sets), dtype=bool), table.offload_optimizer.copy()
         settings = np.where([*(bool(one.options) for one in self.moves), False], 1, 0)[sets]
-        some, group = _distinct(np.where(settings, sets, -1))
-        for number, places in enumerate(some):
+        held = np.where(settings, sets, -1)
+        some, group = distinct(*(held + 1).T)
+        for number, places in enumerate(held[some]):
             case = replace(self.case, job=self._job(places))
             rows = np.flatnonzero(possible & (group == number))
             try:
@@ -283,15 +286,6 @@ class _Search:
     def _job(self, places: IntColumn) -> Job:
         options = [option for one in self._of(places) for option in one.options.items()]
         return with_options(self.case.job, dict(options))
-
-
-def _distinct(sets: IntMatrix) -> tuple[IntMatrix, IntColumn]:
-    """The rows of a matrix in order, each once, and the place there of every row."""
-    order = np.lexsort(sets.T[::-1].astype(np.int16))  # of so many bits each column is sorted fast
-    rows, place = sets[order], np.empty(len(sets), dtype=np.int64)
-    new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]
-    place[order] = np.cumsum(new) - 1
-    return rows[new], place
 
 
 def _limit(case: Case) -> float:
