@@ -103,10 +103,9 @@ class Command(click.Command):
         option = next((one for one in self.params if name in one.opts), None)
         if option is None or "requires an argument" not in error.message:
             return error
-        form = option.make_metavar(ctx) if option.metavar is None else option.metavar
         example = EXAMPLES.get(name, "")
         such = f", such as `{name} {example}`" if example else ""
-        return click.UsageError(f"{name} needs a value, {form}{such}", ctx)
+        return click.UsageError(f"{name} needs a value, {option.make_metavar(ctx)}{such}", ctx)
 
     def _refuse_missing(self, ctx: click.Context, typed: list[str]) -> None:
         """Name what lacks.

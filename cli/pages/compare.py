@@ -21,6 +21,8 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.comparisons import Comparison, Side
 
 HEADS = ("first", "second")
+LONGEST_VALUE = 34
+"""Characters of a value in the table of fields on a terminal."""
 
 
 def heads_of(*sides: tuple[ModelSpec, ClusterSpec, str]) -> tuple[str, str]:
@@ -31,10 +33,6 @@ def heads_of(*sides: tuple[ModelSpec, ClusterSpec, str]) -> tuple[str, str]:
         return HEADS
     before, after = map(", ".join, zip(*pairs, strict=True))
     return f"{HEADS[0]} ({before})", f"{HEADS[1]} ({after})"
-
-
-LONGEST_VALUE = 34
-"""Characters of a value in the table of fields on a terminal."""
 
 
 def compare_page(found: Comparison) -> Iterator[Part]:

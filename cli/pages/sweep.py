@@ -36,10 +36,10 @@ POINT, IDEAL, KNEE = "o", ".", "K"
 def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
     """One table and one curve for each combination of the other knobs."""
     yield Text(SweepDocument.sentence(swept), style="bold green")
-    priced = [SweepPoint.of(point).estimate for one in swept.curves for point in one.points]
+    entries = [tuple(map(SweepPoint.of, one.points)) for one in swept.curves]
+    priced = (point.estimate for every in entries for point in every)
     yield stacked(job_line(job), *interval_lines(priced))
-    for one in swept.curves:
-        every = tuple(map(SweepPoint.of, one.points))
+    for one, every in zip(swept.curves, entries, strict=True):
         points = points_table(swept.varied[0].knob, every, job.model, SweepDocument.held(one.held))
         yield headed(SweepDocument.held(one.held), points) if one.held else points
         if alone := [f"{p.settings[0].value}: {p.alone}" for p in one.points if p.alone]:

@@ -71,7 +71,8 @@ def named(job: Job, request: ModelSpec | None) -> Job:
     """
     shape = _shape(job.model, vocabulary=True)
     own = request if request and _shape(request, vocabulary=True) == shape else None
-    if not (alike := own or next(like(job.model, vocabulary=True), None)):
+    alike = own or next(like(job.model, vocabulary=True), None)
+    if alike is None:
         return job
     stated = {"max_position_embeddings": job.model.max_position_embeddings}
     whole = job.model_copy(update={"model": alike.model_copy(update=stated)})
