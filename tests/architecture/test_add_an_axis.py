@@ -112,7 +112,7 @@ def test_the_page_touches_at_most_six_files():
     assert len(FILES) <= 6
 
 
-def test_an_axis_is_added_as_the_page_says(consistency):
+def test_an_axis_is_added_as_the_page_describes(consistency):
     code, lines = consistency()
     assert code == 0, lines
     assert re.search(r"(\d+) passed", lines)
@@ -148,7 +148,7 @@ def test_an_axis_that_is_tried_is_searched(copy, consistency, searched):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_edit_that_is_left_out_is_told(copy, consistency, file):
+def test_an_edit_that_is_left_out_is_named(copy, consistency, file):
     path = copy / file
     kept = path.read_text("utf-8")
     original = ROOT / file

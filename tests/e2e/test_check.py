@@ -94,7 +94,7 @@ def test_a_command_is_read_as_a_script_is(
     assert done.json["layout"] == written[0]["layout"]
 
 
-def test_what_the_launch_writes_is_the_best_it_says(
+def test_the_launch_writes_the_best_it_prints(
     script: Path, written: tuple[dict[str, object], Path]
 ):
     fixed, edits = written[1], written[0]["edits"]

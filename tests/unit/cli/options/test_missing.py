@@ -67,5 +67,5 @@ def test_a_long_command_line_is_not_repeated():
         (("search", "-o"), "-o needs a value, PATH"),
     ],
 )
-def test_an_option_without_its_value_says_what_it_takes(typed: tuple[str, ...], says: str):
+def test_an_option_without_its_value_names_what_it_takes(typed: tuple[str, ...], says: str):
     assert says in refused(plan(*typed))

@@ -120,7 +120,7 @@ def test_a_whole_search_excludes_the_others(small):
     assert "time limit" not in text
 
 
-def test_a_table_that_the_time_limit_cut_is_said(small):
+def test_a_table_cut_by_the_time_limit_is_reported(small):
     text = certified(small, alternatives_complete=False)
     assert text.startswith("Proved fastest")
     assert "the time limit struck, so the table may miss alternatives" in text
@@ -181,7 +181,7 @@ def test_a_certificate_counts_the_combinations_it_covers(small):
     ("any_split", "beyond"),
     [(None, ", gap 0 %."), (0.987654, " (any other split is at most 1.3 % faster), gap 0 %.")],
 )
-def test_a_certificate_says_which_splits_it_covers(small, any_split, beyond):
+def test_a_certificate_names_the_splits_it_covers(small, any_split, beyond):
     text = with_uneven_stages(small, even_s=1.0, gap=0.0, any_split=any_split)
     words = " ".join(text.split())
     assert f"all splits whose virtual stages of a rank differ by one layer at most{beyond}" in words

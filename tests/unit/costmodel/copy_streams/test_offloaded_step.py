@@ -278,7 +278,7 @@ SPEED_OF = {
 }
 
 
-def test_on_many_machines_the_double_of_a_speed_is_worth_what_was_said_of_its_lane():
+def test_on_many_machines_the_double_of_a_speed_is_worth_what_its_lane_states():
     rows = random_rows(np.random.default_rng(8), number(60, by_night=200))
     for lane, name in SPEED_OF.items():
         policy = POLICIES["zero-3 pipelined"]

@@ -108,7 +108,7 @@ def fixed(*more):
     return SearchOptions(search_options="none", fix=fix, only_answer=True)
 
 
-def test_why_not_says_that_a_bound_excluded_it(on_memory):
+def test_why_not_names_the_bound_that_excluded_it(on_memory):
     job = on_memory(20, 0.5)
     plan = written(json.dumps(plan_json(search(job, fixed("recompute=full")))))
     found = why_not(Case(job, SearchOptions()), plan, LAYOUT, Unlimited())
@@ -120,7 +120,7 @@ def test_why_not_says_that_a_bound_excluded_it(on_memory):
 
 
 @pytest.mark.parametrize(("share", "fits"), [(0.5, None), (-0.1, False)])
-def test_a_search_says_what_an_upper_bound_excluded(on_memory, share, fits):
+def test_a_search_names_what_an_upper_bound_excluded(on_memory, share, fits):
     job = on_memory(20, share)
     found = search(job, fixed("recompute=none"))
     assert isinstance(found, Infeasible)
