@@ -97,17 +97,30 @@ def _softmax_first(moe: MoeSpec) -> bool:
 
 
 def _balancing(moe: MoeSpec) -> Iterator[Argument]:
-    """Load balancing; strengths are the model's own, else published ones, the user's to change.
+    """Load balancing; its strengths are the user's to change.
 
-    Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (bias speed 0.001, sequence loss 0.0001);
-    Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
+    Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (bias speed 0.001).
     """
-    stated = moe.router_aux_loss_coef
-    if moe.router_bias and moe.router_score_function == "sigmoid":
+    if _balances_by_bias(moe):
         yield keys.ROUTER_BIAS()
         yield option("model", "--moe-router-bias-update-rate", 0.001)
         yield keys.BALANCING("seq_aux_loss")
-        yield keys.BALANCING_RATE(0.0001 if stated is None else stated)
-        return
-    yield keys.BALANCING("aux_loss")
-    yield keys.BALANCING_RATE(0.01 if stated is None else stated)
+    else:
+        yield keys.BALANCING("aux_loss")
+    yield keys.BALANCING_RATE(balancing_weight(moe)[0])
+
+
+def balancing_weight(moe: MoeSpec) -> tuple[float, str]:
+    """Weight of the loss that balances the experts, and whose it is; empty: the model's own.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (sequence loss 0.0001);
+    Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
+    """
+    if moe.router_aux_loss_coef is not None:
+        return moe.router_aux_loss_coef, ""
+    return (0.0001, "DeepSeek-V3") if _balances_by_bias(moe) else (0.01, "Switch Transformer")
+
+
+def _balances_by_bias(moe: MoeSpec) -> bool:
+    """Does a bias balance? That of softmax scores is of a linear layer, and is trained."""
+    return moe.router_bias and moe.router_score_function == "sigmoid"

@@ -8,6 +8,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import PLACEHOLDER_STEPS
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
+from trainplan.planner.runtimes.megatron_lm.write.moe import balancing_weight
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_notes
 
@@ -37,13 +38,12 @@ def _model_notes(model: ModelSpec) -> Iterator[str]:
     if model.activation == "gelu_tanh" and not model.mlp_bias:
         yield "without biases the runtime computes GELU exactly, not with tanh"
     if model.moe:
-        weight, biased = model.moe.router_aux_loss_coef, model.moe.router_bias
-        usual = "0.0001 of DeepSeek-V3" if biased else "0.01 of Switch Transformer"
+        weight, published = balancing_weight(model.moe)
         yield (
-            f"the loss that balances the experts has the model's own weight, {weight:g}"
-            if weight is not None
-            else f"assumed: the loss that balances the experts has the weight {usual}, as the "
-            "model states none: yours to change"
+            f"assumed: the loss that balances the experts has the weight {weight:g} of "
+            f"{published}, as the model states none: yours to change"
+            if published
+            else f"the loss that balances the experts has the model's own weight, {weight:g}"
         )
     if model.moe and not model.moe.router_bias and model.moe.router_score_function == "sigmoid":
         yield "the router has sigmoid scores without balancing bias: an auxiliary loss is used"

@@ -375,9 +375,13 @@ def test_a_graph_holds_no_router_that_is_recomputed(modules, graphed):
     assert values(config, "--cuda-graph-modules") == graphed
 
 
-@pytest.mark.parametrize(("model", "usual"), [(MIXTRAL, "0.01"), (DEEPSEEK, "0.0001")])
+@pytest.mark.parametrize(
+    ("model", "usual"),
+    [(MIXTRAL, "0.01"), (preset("gpt-oss-20b"), "0.01"), (DEEPSEEK, "0.0001")],
+)
 @pytest.mark.parametrize("stated", [None, 0.0, 0.001])
 def test_the_loss_that_balances_has_the_weight_of_the_model(model, usual, stated):
+    """The bias of gpt-oss is that of a linear layer, which balances nothing."""
     moe = model.moe.model_copy(update={"router_aux_loss_coef": stated})
     config = export(model.model_copy(update={"moe": moe}), ep=8)
     weight = float(usual) if stated is None else stated
